@@ -1,0 +1,114 @@
+"""RunSpec: the frozen answer to "what would be submitted", with the source and owner of every field."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+SCHEMA_VERSION = 1
+
+Owner = Literal["recipe", "kind", "run", "rehearsal"]
+Kind = Literal["gate", "convergence"]
+
+
+@dataclass(frozen=True)
+class Field:
+    """One Megatron argument: its value, who owns it and where the value was written.
+
+    ``source`` is ``file:line``, ``command line`` or ``rehearsal``-style text made for people.
+    ``recipe_value`` is the recipe's own value; ``changed`` tells whether something later replaced it.
+    """
+
+    value: Any
+    owner: Owner
+    source: str
+    recipe_value: Any = None
+    changed: bool = False
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """A resolved run. ``fields`` maps ``section.key`` to a Field, where key is a Megatron argument's dest.
+
+    ``profile`` is the resolved profile as plain data, ``gate`` the expectations that the judge applies,
+    ``environment`` the variables that every rank gets (name -> value, never a secret).
+    """
+
+    recipe: str
+    recipe_file: str
+    kind: Kind
+    profile: Mapping[str, Any]
+    fields: Mapping[str, Field]
+    environment: Mapping[str, str]
+    gate: Mapping[str, Any]
+    megatron_core: str
+
+    @property
+    def world_size(self) -> int:
+        """Ranks: nodes x GPUs per node (spare nodes run no rank)."""
+        return int(self.profile["nodes"]) * int(self.profile["gpus_per_node"])
+
+    @property
+    def rehearsal(self) -> bool:
+        """True where the ranks run on a CPU: nothing such a run shows admits a run on hardware."""
+        return bool(self.profile["device"] == "cpu")
+
+    def get(self, dest: str, default: Any = None) -> Any:
+        """Return the value of Megatron argument ``dest`` (in its positive sense), or ``default`` where unset."""
+        for key, field in self.fields.items():
+            if key.partition(".")[2] == dest and field.value is not None:
+                return field.value
+        return default
+
+    def key_of(self, dest: str) -> str:
+        """Return ``section.dest``, for messages."""
+        return next((key for key in self.fields if key.partition(".")[2] == dest), dest)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data; ``from_json`` is its inverse."""
+        return {
+            "schema": SCHEMA_VERSION,
+            "recipe": self.recipe,
+            "recipe_file": self.recipe_file,
+            "kind": self.kind,
+            "rehearsal": self.rehearsal,
+            "world_size": self.world_size,
+            "megatron_core": self.megatron_core,
+            "hash": self.content_hash,
+            "profile": dict(self.profile),
+            "environment": dict(self.environment),
+            "gate": dict(self.gate),
+            "fields": {
+                key: {"value": f.value, "owner": f.owner, "source": f.source}
+                | ({"recipe_value": f.recipe_value} if f.changed else {})
+                for key, f in self.fields.items()
+            },
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> RunSpec:
+        """Rebuild a RunSpec from ``to_json``'s data."""
+        fields = {
+            key: Field(f["value"], f["owner"], f["source"], f.get("recipe_value"), "recipe_value" in f)
+            for key, f in data["fields"].items()
+        }
+        return cls(
+            data["recipe"], data["recipe_file"], data["kind"], data["profile"], fields,
+            data["environment"], data["gate"], data["megatron_core"],
+        )  # fmt: skip
+
+    @property
+    def content_hash(self) -> str:
+        """SHA-256 over every value that decides what runs; sources and file paths do not count."""
+        content = {
+            "recipe": self.recipe,
+            "kind": self.kind,
+            "megatron_core": self.megatron_core,
+            "profile": dict(self.profile),
+            "environment": dict(self.environment),
+            "values": {key: f.value for key, f in self.fields.items()},
+        }
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
