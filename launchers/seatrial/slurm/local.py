@@ -1,0 +1,56 @@
+"""Submission on this machine, through submitit's local executor."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def submit_local(run_folder: Path, minutes: int) -> str:
+    """Start the supervisor of ``run_folder`` as a submitit job with a limit of ``minutes``; return the job's id.
+
+    The job goes on when this process ends, and Ctrl-C here does not reach it.
+    """
+    import submitit
+
+    from seatrial.supervise.main import supervise
+
+    folder = run_folder / "submitit"
+    folder.mkdir(mode=0o700)
+    executor = submitit.LocalExecutor(folder=folder)
+    executor.update_parameters(timeout_min=minutes, stderr_to_stdout=True)
+    with _own_session(), _home_is_this_package():
+        job = executor.submit(supervise, str(run_folder))
+    return str(job.job_id)
+
+
+@contextlib.contextmanager
+def _own_session() -> Iterator[None]:
+    """Have children started inside ignore the terminal's Ctrl-C (an ignored signal stays ignored across exec)."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def _home_is_this_package() -> Iterator[None]:
+    """Let the child import the same seatrial: it unpickles the supervisor by reference."""
+    root = str(Path(__file__).resolve().parents[2])
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = root + (os.pathsep + before if before else "")
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before

@@ -1,0 +1,56 @@
+"""Submission: from a checked RunSpec to a run folder and a started job."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from seatrial.data import text
+from seatrial.errors import SeatrialError
+from seatrial.run import records
+from seatrial.run.layout import RunFolder, new_run_id
+from seatrial.slurm.local import submit_local
+from seatrial.spec.arguments import arguments
+from seatrial.spec.provenance import provenance
+from seatrial.spec.runspec import RunSpec
+
+
+def prepare(spec: RunSpec) -> None:
+    """Build what a rehearsal needs once on this machine: the English text, where the data asks for it."""
+    folder = spec.profile["paths"]["data"]
+    if text.prefix(folder) in (spec.get("data_path") or []):
+        text.ensure_text(folder)
+
+
+def submit(spec: RunSpec) -> RunFolder:
+    """Write the run folder and start the job; return the folder. Nothing is left behind where that fails."""
+    if spec.profile["executor"] != "local":
+        raise SeatrialError(
+            "this version submits to the local executor only", key="profile.executor",
+            value=spec.profile["executor"], fix="use --profile local-cpu, or `seatrial render` to see what would run",
+        )  # fmt: skip
+    if spec.profile["host_python"] == "python3":
+        spec = replace(spec, profile=dict(spec.profile) | {"host_python": sys.executable})
+    run_id = new_run_id(spec.recipe, spec.kind)
+    folder = RunFolder.create(Path(spec.profile["paths"]["runs"]).expanduser().resolve() / run_id)
+    try:
+        records.write_json(folder.spec, spec_document(spec, run_id))
+        records.append_event(folder.events, "created", run_id=run_id, hash=spec.content_hash)
+        job = submit_local(folder.path, spec.profile["time_limit_minutes"])
+        records.append_event(folder.events, "submitted", executor="local", job_id=job)
+    except BaseException:
+        shutil.rmtree(folder.path, ignore_errors=True)
+        raise
+    return folder
+
+
+def spec_document(spec: RunSpec, run_id: str) -> dict[str, object]:
+    """Return what spec.json holds: the spec and what only submission knows."""
+    return spec.to_json() | {
+        "run_id": run_id,
+        "arguments": arguments(spec),
+        "provenance": provenance(),
+        "created": records.now(),
+    }

@@ -1,0 +1,168 @@
+"""Profiles: where a run happens. Shipped YAML, then the site's own values, then ``--set profile.…``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from seatrial.errors import SeatrialError, did_you_mean
+from seatrial.spec import library
+from seatrial.spec.yamlfile import YamlFile, read_yaml
+
+Positive = Annotated[int, Field(ge=1)]
+NotNegative = Annotated[int, Field(ge=0)]
+Capability = Literal["segment", "gpus-per-node", "gres", "mem", "exclusive", "requeue", "signal", "no-kill", "comment"]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Container(_Model):
+    """The image (absolute path of a sqsh file, or a registry reference) and its ``HOST:CONTAINER[:ro]`` mounts."""
+
+    image: str | None = None
+    mounts: list[str] = []
+
+
+class Environment(_Model):
+    """Variables for the ranks: names whose values come from the submitting shell, and values to set."""
+
+    pass_: list[str] = Field(default=[], alias="pass")
+    set: dict[str, str] = {}
+
+
+class Paths(_Model):
+    """Folders: ``runs`` holds the run folders, ``data`` what a rehearsal builds once."""
+
+    runs: str = "runs"
+    data: str = "~/.cache/seatrial/data"
+
+
+class SlurmSite(_Model):
+    """What this Slurm can do, and how it preempts."""
+
+    capabilities: list[Capability] = []
+    preempt_mode: Literal["OFF", "REQUEUE", "CANCEL"] = "OFF"
+    signal_lead_seconds: Positive = 300
+
+
+class Profile(_Model):
+    """A cluster profile. Counts of GPUs are per node unless said otherwise."""
+
+    description: str = ""
+    device: Literal["cuda", "cpu"] = "cuda"
+    executor: Literal["slurm", "local"] = "slurm"
+    nodes: Positive
+    gpus_per_node: Positive
+    gpu_type: str | None = None
+    nvlink_domain: Positive | None = None
+    segment: Positive | None = None
+    spare_nodes: NotNegative = 0
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    reservation: str | None = None
+    time_limit_minutes: Positive = 240
+    exclusive: bool = True
+    memory: str | None = None
+    cpus_per_task: Positive | None = None
+    host_python: str = "/usr/bin/python3"
+    container: Container = Container()
+    env: Environment = Environment()
+    numa_bind: bool = False
+    paths: Paths = Paths()
+    slurm: SlurmSite = SlurmSite()
+
+
+@dataclass(frozen=True)
+class LoadedProfile:
+    """A profile as plain data (with ``name``), and where each value was written (dotted key -> ``file:line``)."""
+
+    name: str
+    data: Mapping[str, Any]
+    sources: Mapping[str, str]
+    site_values: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
+
+
+def load_profile(name: str, overrides: Sequence[tuple[str, Any]] = ()) -> LoadedProfile:
+    """Load profile ``name``; ``overrides`` are (dotted key without ``profile.``, value) pairs of the command line.
+
+    The site file may set any profile field at its top level, more under ``profiles: NAME:``, and recipe fields (its
+    data, its tokenizer) under ``set:``; the last come back as ``site_values`` (``section.key`` -> value, source).
+    Raises SeatrialError for an unknown profile or key, or a wrong type.
+    """
+    file = read_yaml(library.find("cluster_profiles", name, what="profile"))
+    data: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    _merge(data, sources, file.data, file, ())
+    site_values: dict[str, tuple[Any, str]] = {}
+    site_path = library.site_file()
+    if site_path.is_file() and data.get("executor", "slurm") == "slurm":
+        site = read_yaml(site_path)
+        per_profile, extra = site.data.pop("profiles", None) or {}, site.data.pop("set", None) or {}
+        _merge(data, sources, site.data, site, ())
+        _merge(data, sources, per_profile.get(file.path.stem) or {}, site, ("profiles", file.path.stem))
+        site_values = {key: (value, site.where("set", key)) for key, value in extra.items()}
+    for key, value in overrides:
+        _assign(data, key.split("."), value, key)
+        sources[key] = "command line"
+    profile = _validate(data, sources, file)
+    return LoadedProfile(
+        file.path.stem, {"name": file.path.stem} | profile.model_dump(by_alias=True), sources, site_values
+    )
+
+
+def _merge(
+    into: dict[str, Any], sources: dict[str, str], data: Mapping[str, Any], file: YamlFile, at: tuple[str, ...],
+    prefix: str = "",
+) -> None:  # fmt: skip
+    for key, value in data.items():
+        dotted = f"{prefix}{key}"
+        if isinstance(value, dict) and dotted != "env.set":
+            _merge(into.setdefault(key, {}), sources, value, file, (*at, key), f"{dotted}.")
+        elif isinstance(value, dict):
+            into.setdefault(key, {}).update(value)
+            sources[dotted] = file.where(*at, key)
+        else:
+            into[key] = value
+            sources[dotted] = file.where(*at, key)
+
+
+def _assign(data: dict[str, Any], keys: list[str], value: Any, dotted: str) -> None:
+    for key in keys[:-1]:
+        data = data.setdefault(key, {})
+        if not isinstance(data, dict):
+            raise SeatrialError(f"{key!r} has no parts", key=f"profile.{dotted}", rule="it holds one value")
+    data[keys[-1]] = value
+
+
+def _validate(data: dict[str, Any], sources: Mapping[str, str], file: YamlFile) -> Profile:
+    try:
+        return Profile.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        location = [str(part) for part in first["loc"]]
+        dotted = ".".join(location)
+        unknown = first["type"] == "extra_forbidden"
+        # An item of a list has no source of its own: its field's stands for it.
+        source = next((sources[p] for p in (".".join(location[:n]) for n in range(len(location), 0, -1)) if p in sources), "")  # fmt: skip
+        raise SeatrialError(
+            f"unknown profile key {dotted!r}" if unknown else f"wrong value in the profile: {first['msg']}",
+            file=source or Path(file.path.name),
+            key=f"profile.{dotted}",
+            value=None if unknown else first["input"],
+            rule=None if unknown else first["msg"],
+            fix=did_you_mean(location[-1], _keys(location[:-1])) if unknown else None,
+        ) from None
+
+
+def _keys(parents: Sequence[str]) -> list[str]:
+    model: Any = Profile
+    for parent in parents:
+        model = {"container": Container, "env": Environment, "paths": Paths, "slurm": SlurmSite}.get(parent, model)
+    return [info.alias or name for name, info in model.model_fields.items()]
