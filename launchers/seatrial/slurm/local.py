@@ -8,10 +8,14 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import submitit
 
 
-def submit_local(run_folder: Path, minutes: int) -> str:
-    """Start the supervisor of ``run_folder`` as a submitit job with a limit of ``minutes``; return the job's id.
+def submit_local(run_folder: Path, minutes: int) -> submitit.Job[int]:
+    """Start the supervisor of ``run_folder`` as a submitit job with a limit of ``minutes``; return the job.
 
     The job goes on when this process ends, and Ctrl-C here does not reach it.
     """
@@ -24,8 +28,7 @@ def submit_local(run_folder: Path, minutes: int) -> str:
     executor = submitit.LocalExecutor(folder=folder)
     executor.update_parameters(timeout_min=minutes, stderr_to_stdout=True)
     with _own_session(), _home_is_this_package():
-        job = executor.submit(supervise, str(run_folder))
-    return str(job.job_id)
+        return executor.submit(supervise, str(run_folder))
 
 
 @contextlib.contextmanager

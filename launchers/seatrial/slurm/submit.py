@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sys
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from seatrial.data import text
@@ -17,6 +18,14 @@ from seatrial.spec.provenance import provenance
 from seatrial.spec.runspec import RunSpec
 
 
+@dataclass(frozen=True)
+class Submission:
+    """A submitted run: its folder, and a question whether its job still runs."""
+
+    folder: RunFolder
+    alive: Callable[[], bool]
+
+
 def prepare(spec: RunSpec) -> None:
     """Build what a rehearsal needs once on this machine: the English text, where the data asks for it."""
     folder = spec.profile["paths"]["data"]
@@ -24,8 +33,8 @@ def prepare(spec: RunSpec) -> None:
         text.ensure_text(folder)
 
 
-def submit(spec: RunSpec) -> RunFolder:
-    """Write the run folder and start the job; return the folder. Nothing is left behind where that fails."""
+def submit(spec: RunSpec) -> Submission:
+    """Write the run folder and start the job. Nothing is left behind where that fails."""
     if spec.profile["executor"] != "local":
         raise SeatrialError(
             "this version submits to the local executor only", key="profile.executor",
@@ -39,11 +48,11 @@ def submit(spec: RunSpec) -> RunFolder:
         records.write_json(folder.spec, spec_document(spec, run_id))
         records.append_event(folder.events, "created", run_id=run_id, hash=spec.content_hash)
         job = submit_local(folder.path, spec.profile["time_limit_minutes"])
-        records.append_event(folder.events, "submitted", executor="local", job_id=job)
+        records.append_event(folder.events, "submitted", executor="local", job_id=job.job_id)
     except BaseException:
         shutil.rmtree(folder.path, ignore_errors=True)
         raise
-    return folder
+    return Submission(folder, lambda: not job.done())
 
 
 def spec_document(spec: RunSpec, run_id: str) -> dict[str, object]:

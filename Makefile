@@ -1,0 +1,53 @@
+# make gate: set up, then rehearse the 100-step gate.   make test: set up, then pass every test.
+SHELL := /bin/bash
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= $(shell command -v python3.12 || command -v ~/.pyenv/versions/3.12*/bin/python3.12 | tail -n 1)
+READY := $(VENV)/.ready
+
+.PHONY: gate test setup lint unit train campaign benchmarks schema golden lock clean
+
+gate: $(READY)
+	$(BIN)/seatrial gate nemotron_3_nano_gb200 --profile local-cpu
+
+test: $(READY) lint
+	$(BIN)/python -m pytest -m "not campaign"
+
+setup: $(READY)
+
+$(READY): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Python 3.12 is needed: install it, or name it with make PYTHON=/path/to/python3.12" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e ".[train,dev]"
+	touch $(READY)
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+unit: $(READY)
+	$(BIN)/python -m pytest -m "not campaign and not train and not slurm"
+
+train: $(READY)
+	$(BIN)/python -m pytest -m train
+
+campaign: $(READY)
+	$(BIN)/python -m pytest -m campaign
+
+benchmarks: $(READY)
+	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+schema: $(READY)
+	$(BIN)/python -W ignore -m seatrial.train.argument_schema > /tmp/seatrial-schema.$$$$ 2>/dev/null \
+	  && mv /tmp/seatrial-schema.$$$$ launchers/seatrial/spec/schemas/megatron-core-0.19.2.json
+
+golden: $(READY)
+	SEATRIAL_WRITE_GOLDEN=1 $(BIN)/python -m pytest -q tests/spec/test_golden.py
+
+lock: $(READY)
+	$(BIN)/pip-compile --quiet --strip-extras --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
+	  --no-emit-trusted-host --no-emit-options --allow-unsafe --extra train --extra dev --output-file requirements.lock pyproject.toml
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
