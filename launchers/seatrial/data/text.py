@@ -12,6 +12,7 @@ import os
 import tempfile
 from array import array
 from pathlib import Path
+from typing import Union
 
 from seatrial.data.indexed import encode_index, little_endian
 from seatrial.errors import SeatrialError
@@ -23,17 +24,16 @@ _UINT16 = 8
 SHORTEST, LONGEST = 512, 2000
 
 
-def ensure_text(folder: Path) -> str:
+def ensure_text(folder: Union[str, Path]) -> str:
     """Return the prefix of the text in ``folder``, writing it first where it is missing or damaged.
 
     The name carries a hash of the content, since topics differ between Python versions. Files are written
     aside and renamed, so two processes may build at once. Raises SeatrialError where it cannot write.
     """
     data, index = _encoded(documents())
-    name = "help-topics-" + hashlib.sha256(data + index).hexdigest()[:12]
-    prefix = Path(folder).absolute() / name
+    path_prefix = _prefix(folder, data, index)
     # The index comes last: a reader that finds it finds the data too.
-    for path, content in ((Path(f"{prefix}.bin"), data), (Path(f"{prefix}.idx"), index)):
+    for path, content in ((Path(f"{path_prefix}.bin"), data), (Path(f"{path_prefix}.idx"), index)):
         try:
             if not (path.is_file() and path.read_bytes() == content):
                 _write_whole(path, content)
@@ -43,7 +43,17 @@ def ensure_text(folder: Path) -> str:
                 file=path,
                 fix="set profile.paths.data to a folder you may write to",
             ) from error
-    return str(prefix)
+    return path_prefix
+
+
+def prefix(folder: Union[str, Path]) -> str:
+    """Return the prefix that ``ensure_text(folder)`` returns; touches no file."""
+    return _prefix(folder, *_encoded(documents()))
+
+
+def _prefix(folder: Union[str, Path], data: bytes, index: bytes) -> str:
+    name = "help-topics-" + hashlib.sha256(data + index).hexdigest()[:12]
+    return str(Path(folder).expanduser().absolute() / name)
 
 
 def documents() -> list[bytes]:
