@@ -9,7 +9,7 @@ import pytest
 
 from seatrial.data.indexed import read_index, token_ids, tokens_between
 from seatrial.data.splits import parse_split, sequence_range
-from seatrial.data.text import END_OF_DOCUMENT, LONGEST, VOCABULARY, documents, ensure_text
+from seatrial.data.text import END_OF_DOCUMENT, LONGEST, VOCABULARY, documents, ensure_text, prefix
 from seatrial.errors import SeatrialError
 
 PACKAGE_ROOT = Path(__file__).resolve().parents[2] / "launchers"
@@ -40,14 +40,14 @@ def test_nothing_of_the_topics_is_lost() -> None:
 
 
 def test_built_once_and_mended(tmp_path: Path) -> None:
-    prefix = ensure_text(tmp_path)
-    data = Path(prefix + ".bin")
+    made = ensure_text(tmp_path)
+    data = Path(made + ".bin")
     before = data.stat()
-    assert ensure_text(tmp_path) == prefix
+    assert ensure_text(tmp_path) == made
     assert data.stat() == before
     whole = data.read_bytes()
     data.write_bytes(whole[:-100])
-    assert ensure_text(tmp_path) == prefix
+    assert ensure_text(tmp_path) == made
     assert data.read_bytes() == whole
     assert sorted(p.suffix for p in tmp_path.iterdir()) == [".bin", ".idx"]
 
@@ -61,6 +61,14 @@ def test_two_processes_at_once(tmp_path: Path) -> None:
     assert [process.returncode for process in both] == [0, 0]
     assert prefixes == {ensure_text(tmp_path)}
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_prefix_is_known_before_the_text_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    expected = prefix("~/data")
+    assert list(tmp_path.iterdir()) == []
+    assert ensure_text("~/data") == expected
+    assert expected.startswith(f"{tmp_path}/data/")
 
 
 def test_folder_that_cannot_be(tmp_path: Path) -> None:

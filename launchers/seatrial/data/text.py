@@ -11,6 +11,7 @@ import hashlib
 import os
 import tempfile
 from array import array
+from functools import lru_cache
 from pathlib import Path
 from typing import Union
 
@@ -24,16 +25,23 @@ _UINT16 = 8
 SHORTEST, LONGEST = 512, 2000
 
 
-def ensure_text(folder: Union[str, Path]) -> str:
-    """Return the prefix of the text in ``folder``, writing it first where it is missing or damaged.
+def prefix(folder: str | Path) -> str:
+    """Return the prefix that the text has in ``folder`` (``~`` is expanded), whether or not it was written yet.
 
-    The name carries a hash of the content, since topics differ between Python versions. Files are written
-    aside and renamed, so two processes may build at once. Raises SeatrialError where it cannot write.
+    Its name carries a hash of the content, since the topics differ between Python versions.
     """
-    data, index = _encoded(documents())
-    path_prefix = _prefix(folder, data, index)
+    name = "help-topics-" + hashlib.sha256(b"".join(_content())).hexdigest()[:12]
+    return str(Path(folder).expanduser().absolute() / name)
+
+
+def ensure_text(folder: str | Path) -> str:
+    """Return ``prefix(folder)``, writing the two files first where they are missing or damaged.
+
+    They are written aside and renamed, so two processes may build at once. Raises SeatrialError where it cannot.
+    """
+    made = prefix(folder)
     # The index comes last: a reader that finds it finds the data too.
-    for path, content in ((Path(f"{path_prefix}.bin"), data), (Path(f"{path_prefix}.idx"), index)):
+    for path, content in zip((Path(f"{made}.bin"), Path(f"{made}.idx")), _content()):
         try:
             if not (path.is_file() and path.read_bytes() == content):
                 _write_whole(path, content)
@@ -43,17 +51,7 @@ def ensure_text(folder: Union[str, Path]) -> str:
                 file=path,
                 fix="set profile.paths.data to a folder you may write to",
             ) from error
-    return path_prefix
-
-
-def prefix(folder: Union[str, Path]) -> str:
-    """Return the prefix that ``ensure_text(folder)`` returns; touches no file."""
-    return _prefix(folder, *_encoded(documents()))
-
-
-def _prefix(folder: Union[str, Path], data: bytes, index: bytes) -> str:
-    name = "help-topics-" + hashlib.sha256(data + index).hexdigest()[:12]
-    return str(Path(folder).expanduser().absolute() / name)
+    return made
 
 
 def documents() -> list[bytes]:
@@ -84,13 +82,15 @@ def _cut(text: bytes) -> list[bytes]:
     return [*parts, current] if current else parts
 
 
-def _encoded(texts: list[bytes]) -> tuple[bytes, bytes]:
+@lru_cache(maxsize=1)
+def _content() -> tuple[bytes, bytes]:
     """Return the contents of ``.bin`` and ``.idx``."""
-    tokens = array("H")
-    for text in texts:
+    tokens, lengths = array("H"), []
+    for text in documents():
         tokens.extend(text)
         tokens.append(END_OF_DOCUMENT)
-    return little_endian(tokens), encode_index((len(text) + 1 for text in texts), _UINT16)
+        lengths.append(len(text) + 1)
+    return little_endian(tokens), encode_index(lengths, _UINT16)
 
 
 def _write_whole(path: Path, content: bytes) -> None:
