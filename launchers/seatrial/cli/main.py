@@ -41,7 +41,8 @@ class Form(str, Enum):
 
 
 RecipeArgument = Annotated[
-    Optional[str], typer.Argument(help="Recipe name, alias, or YAML file; MODEL_RECIPE_NAME where none is named.")
+    Optional[str],
+    typer.Argument(help="Recipe name, alias, or YAML file; MODEL_RECIPE_NAME where none is named."),
 ]
 ProfileOption = Annotated[str, typer.Option("--profile", "-p", help="Cluster profile: a shipped name or a YAML file.")]
 SetOption = Annotated[
@@ -138,7 +139,9 @@ def check(
 @app.command()
 def verdict(
     run: Annotated[Optional[str], typer.Argument(help="Run folder.")] = None,
-    log: Annotated[Optional[list[Path]], typer.Option("--log", help="Judge a Megatron log instead; repeatable.")] = None,
+    log: Annotated[
+        Optional[list[Path]], typer.Option("--log", help="Judge a Megatron log instead; repeatable.")
+    ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Steps that a log should have.")] = 100,
     as_json: JsonFlag = False,
 ) -> None:

@@ -86,7 +86,7 @@ def follow(folder: RunFolder, total: int, alive: Callable[[], bool]) -> bool:
                     return True
             show()
             if not running:
-                return folder.verdict.is_file()
+                return bool(folder.verdict.is_file())
             time.sleep(_POLL_SECONDS)
 
 

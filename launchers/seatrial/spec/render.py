@@ -20,7 +20,13 @@ def as_data(spec: RunSpec) -> dict[str, Any]:
 def changes(spec: RunSpec) -> list[dict[str, Any]]:
     """Return every field that kind, rehearsal, site or command line changed: key, recipe's value, value, source."""
     return [
-        {"key": key, "recipe": field.recipe_value, "value": field.value, "by": field.owner, "source": field.source}
+        {
+            "key": key,
+            "recipe": field.recipe_value,
+            "value": field.value,
+            "by": field.owner,
+            "source": field.source,
+        }
         for key, field in spec.fields.items()
         if field.changed
     ]
@@ -50,7 +56,11 @@ def _yaml(spec: RunSpec) -> str:
         "recipe": spec.recipe, "kind": spec.kind, "rehearsal": spec.rehearsal, "world_size": spec.world_size,
         "megatron_core": spec.megatron_core, "hash": spec.content_hash, "gate": dict(spec.gate),
     }  # fmt: skip
-    parts = [_dump(head), _dump({"profile": dict(spec.profile)}), _dump({"environment": dict(spec.environment)})]
+    parts = [
+        _dump(head),
+        _dump({"profile": dict(spec.profile)}),
+        _dump({"environment": dict(spec.environment)}),
+    ]
     section = ""
     lines = ["fields:"]
     for full, field in spec.fields.items():

@@ -32,7 +32,8 @@ def resolve(
     schema = load_schema()
     parsed = [(key, parse_value(text)) for key, text in overrides]
     loaded = load_profile(
-        profile, [(key.removeprefix("profile."), value) for key, value in parsed if key.startswith("profile.")]
+        profile,
+        [(key.removeprefix("profile."), value) for key, value in parsed if key.startswith("profile.")],
     )
     fields = _Fields(load_recipe(recipe, schema), schema)
     if kind:
@@ -79,7 +80,10 @@ class _Fields:
         placed = section_of(key, self.fields)
         if placed and placed != section:
             raise SeatrialError(
-                f"{key!r} belongs to section {placed!r}", file=item.source, key=full, fix=f"write {placed}.{key}"
+                f"{key!r} belongs to section {placed!r}",
+                file=item.source,
+                key=full,
+                fix=f"write {placed}.{key}",
             )
         before = self.fields.get(full)
         original = self.recipe.values[full].value if full in self.recipe.values else None

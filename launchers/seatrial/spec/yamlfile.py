@@ -30,11 +30,14 @@ _Loader.add_implicit_resolver(
     re.compile(r"^[-+]?(?:(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+|\.inf|\.nan)$"),
     list("-+.0123456789"),
 )
-_Loader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(loader.construct_scalar(node)))  # type: ignore[arg-type]
-_Loader.add_constructor(
-    "tag:yaml.org,2002:float",
-    lambda loader, node: float(loader.construct_scalar(node).lstrip("+").replace(".inf", "inf").replace(".nan", "nan")),  # type: ignore[arg-type]
-)
+
+
+def _float(text: str) -> float:
+    return float(text.replace(".inf", "inf").replace(".nan", "nan"))
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(node.value))
+_Loader.add_constructor("tag:yaml.org,2002:float", lambda loader, node: _float(node.value))
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ def read_yaml(path: Path) -> YamlFile:
         lines: dict[KeyPath, int] = {}
         if node is not None:
             _walk(node, (), lines, path)
-        data = yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
+        data = yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or str(error)
@@ -87,7 +90,7 @@ def read_yaml(path: Path) -> YamlFile:
 def parse_value(text: str) -> Any:
     """Parse the right side of ``--set key=VALUE`` as a YAML value; text that is not YAML stays text."""
     try:
-        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
+        return yaml.load(text, Loader=_Loader)
     except yaml.YAMLError:
         return text
 

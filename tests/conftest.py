@@ -1,0 +1,19 @@
+"""What every test gets: a home of its own, so that no user's site file or cache changes an outcome."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(autouse=True)
+def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty home folder; variables that would pick a recipe or another configuration are unset."""
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("HOME", str(home))
+    for name in ("XDG_CONFIG_HOME", "MODEL_RECIPE_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    return home
