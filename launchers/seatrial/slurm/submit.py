@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from seatrial.check.deep import need_megatron
 from seatrial.data import text
 from seatrial.errors import SeatrialError
 from seatrial.run import records
@@ -40,6 +41,7 @@ def submit(spec: RunSpec) -> Submission:
             "this version submits to the local executor only", key="profile.executor",
             value=spec.profile["executor"], fix="use --profile local-cpu, or `seatrial render` to see what would run",
         )  # fmt: skip
+    need_megatron("a run on this machine")
     if spec.profile["host_python"] == "python3":
         spec = replace(spec, profile=dict(spec.profile) | {"host_python": sys.executable})
     run_id = new_run_id(spec.recipe, spec.kind)
