@@ -44,14 +44,10 @@ def parse_blend(words: Sequence[object], *, key: str = "data_path") -> Blend:
         return Blend(tuple(texts), None)
     weights, prefixes = numbers[0::2], texts[1::2]
     if len(texts) % 2 or None in weights or any(number is not None for number in numbers[1::2]):
-        raise SeatrialError(
-            "weights and data prefixes do not alternate", key=key, value=list(words), rule=form
-        )
+        raise SeatrialError("weights and data prefixes do not alternate", key=key, value=list(words), rule=form)
     given = tuple(weight for weight in weights if weight is not None)
     if not all(0 <= weight < float("inf") for weight in given) or sum(given) <= 0:
-        raise SeatrialError(
-            "weights do not add up", key=key, value=list(words), rule="weights are >= 0, one is > 0"
-        )
+        raise SeatrialError("weights do not add up", key=key, value=list(words), rule="weights are >= 0, one is > 0")
     return Blend(tuple(prefixes), given)
 
 
@@ -68,9 +64,7 @@ def read_per_split_data_args(path: str) -> dict[str, Blend]:
     except ValueError as error:
         raise SeatrialError(f"not JSON: {error}", file=path, key=key) from error
     if not isinstance(data, dict) or any(split not in data for split in SPLITS):
-        raise SeatrialError(
-            "a split is missing", file=path, key=key, rule="the file has train, valid and test"
-        )
+        raise SeatrialError("a split is missing", file=path, key=key, rule="the file has train, valid and test")
     blends = {}
     for split in SPLITS:
         words: Any = data[split]
@@ -78,9 +72,7 @@ def read_per_split_data_args(path: str) -> dict[str, Blend]:
         if words is None:
             continue
         if not isinstance(words, list):
-            raise SeatrialError(
-                f"{split} is not a list", file=path, key=key, rule="a blend is a list or a text"
-            )
+            raise SeatrialError(f"{split} is not a list", file=path, key=key, rule="a blend is a list or a text")
         blends[split] = parse_blend(words, key=key)
     return blends
 

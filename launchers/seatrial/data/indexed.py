@@ -86,9 +86,7 @@ def read_index(prefix: str) -> IndexSummary:
         with data.open("rb"), index.open("rb") as stream:
             return _verified(prefix, stream, index, bin_bytes)
     except OSError as error:
-        raise SeatrialError(
-            f"cannot read the data: {error.strerror}", file=error.filename or index
-        ) from error
+        raise SeatrialError(f"cannot read the data: {error.strerror}", file=error.filename or index) from error
 
 
 def tokens_between(summary: IndexSummary, begin: int, end: int) -> int:
@@ -117,9 +115,7 @@ def encode_index(lengths: Iterable[int], token_code: int) -> bytes:
 def _verified(prefix: str, stream: BinaryIO, index: Path, bin_bytes: int) -> IndexSummary:
     def demand(holds: bool, message: str, rule: str) -> None:
         if not holds:
-            raise SeatrialError(
-                message, file=index, rule=rule, fix="build the data again, or copy both files again"
-            )
+            raise SeatrialError(message, file=index, rule=rule, fix="build the data again, or copy both files again")
 
     size = os.fstat(stream.fileno()).st_size
     head = stream.read(HEADER.size)

@@ -13,7 +13,6 @@ import tempfile
 from array import array
 from functools import lru_cache
 from pathlib import Path
-from typing import Union
 
 from seatrial.data.indexed import encode_index, little_endian
 from seatrial.errors import SeatrialError
@@ -26,7 +25,7 @@ SHORTEST, LONGEST = 512, 2000
 
 
 def prefix(folder: str | Path) -> str:
-    """Return the prefix that the text has in ``folder`` (``~`` is expanded), whether or not it was written yet.
+    """Return the prefix that the text has in ``folder`` (``~`` is expanded), written or not.
 
     Its name carries a hash of the content, since the topics differ between Python versions.
     """
@@ -37,7 +36,7 @@ def prefix(folder: str | Path) -> str:
 def ensure_text(folder: str | Path) -> str:
     """Return ``prefix(folder)``, writing the two files first where they are missing or damaged.
 
-    They are written aside and renamed, so two processes may build at once. Raises SeatrialError where it cannot.
+    They are written aside and renamed: two processes may build at once. Raises SeatrialError if it cannot.
     """
     made = prefix(folder)
     # The index comes last: a reader that finds it finds the data too.

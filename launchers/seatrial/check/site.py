@@ -1,0 +1,37 @@
+"""What the site must say, and what the run must be called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from seatrial.check.blame import Finding, profile
+from seatrial.spec.runspec import RunSpec
+
+NEEDED = ("account", "partition", "container.image")
+
+
+def check_site_values(spec: RunSpec) -> Iterator[Finding]:
+    """One error lists all that a Slurm job needs and nobody has said."""
+    if spec.profile["executor"] != "slurm":
+        return
+    unset = [key for key in NEEDED if not _value(spec.profile, key)]
+    if unset:
+        names = ", ".join(f"profile.{key}" for key in unset)
+        fix = " ".join(f"--set profile.{key}=…" for key in unset)
+        rule = f"a Slurm job needs {names}"
+        yield profile(spec, ", ".join(unset), rule, f"{fix}, or write them to ~/.config/seatrial/site.yaml")
+
+
+def note_rehearsal(spec: RunSpec) -> Iterator[Finding]:
+    """Say that a rehearsal is one."""
+    if spec.rehearsal:
+        rule = "a rehearsal on CPU ranks, with the recipe's shrunk sizes: it proves the path, not the hardware"
+        yield profile(spec, "device", rule, severity="note")
+
+
+def _value(data: Mapping[str, Any], dotted: str) -> Any:
+    value: Any = data
+    for key in dotted.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
