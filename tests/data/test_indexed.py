@@ -87,9 +87,7 @@ def test_damaged_index(tmp_path: Path, damage: Callable[[bytes], bytes], message
 
 
 @given(st.binary(max_size=200), st.integers(0, 100))
-def test_any_bytes_are_an_index_or_an_error(
-    tmp_path_factory: pytest.TempPathFactory, junk: bytes, keep: int
-) -> None:
+def test_any_bytes_are_an_index_or_an_error(tmp_path_factory: pytest.TempPathFactory, junk: bytes, keep: int) -> None:
     prefix = write(tmp_path_factory.mktemp("d"), LENGTHS)
     path = Path(prefix + ".idx")
     path.write_bytes(path.read_bytes()[:keep] + junk)

@@ -47,9 +47,7 @@ def test_we_read_the_files_of_their_builder(tmp_path: Path) -> None:
     assert list(token_ids(summary)) == [1, 2, 3, 4, 5, 6]
 
 
-@pytest.mark.parametrize(
-    "split", ["90,5,5", "969, 30, 1", "99,1,0", "1,1,1", "0.7,0.2,0.1", "3", "1,0,2", "7,11,13"]
-)
+@pytest.mark.parametrize("split", ["90,5,5", "969, 30, 1", "99,1,0", "1,1,1", "0.7,0.2,0.1", "3", "1,0,2", "7,11,13"])
 def test_split_bounds_are_equal_to_the_last_bit(split: str) -> None:
     from megatron.core.datasets import blended_megatron_dataset_config as theirs
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -46,13 +47,19 @@ def profile(
 ) -> Finding:
     """Blame the profile's value ``key`` (dotted)."""
     shown = spec.profile.get(key) if value is None else value
-    return Finding(severity, f"profile.{key}", shown, rule, f"profile {spec.profile['name']}", fix)
+    return Finding(severity, f"profile.{key}", shown, rule, profile_source(spec, key), fix)
+
+
+def profile_source(spec: RunSpec, key: str) -> str:
+    """Return where the profile's value ``key`` was written, or at least which profile it is of."""
+    sources: Mapping[str, str] = getattr(spec, "profile_sources", {})
+    return sources.get(key) or f"cluster_profiles/{spec.profile['name']}.yaml"
 
 
 def environment(spec: RunSpec, name: str, rule: str, fix: str = "", *, severity: Severity = "error") -> Finding:
     """Blame the environment variable ``name`` of the ranks."""
     of_profile = name in ((spec.profile.get("env") or {}).get("set") or {})
-    file = f"profile {spec.profile['name']}" if of_profile else spec.recipe_file
+    file = profile_source(spec, "env.set") if of_profile else spec.recipe_file
     return Finding(severity, f"env.{name}", spec.environment.get(name), rule, file, fix)
 
 

@@ -149,6 +149,4 @@ def _as_finding(spec: RunSpec, error: SeatrialError, source: str | None = None) 
     """Turn an error of the data room into a finding about the argument that named the file."""
     dest = source or error.key or "data_path"
     rule = error.message + (f": {error.rule}" if error.rule else "")
-    found = argument(spec, dest, rule, error.fix or "", value=error.value)
-    where = f"{found.file} ({error.file})" if error.file else found.file
-    return Finding("error", found.field, error.file and str(error.file) or found.value, rule, where, found.fix)
+    return argument(spec, dest, rule, error.fix or "", value=str(error.file) if error.file else error.value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from seatrial.check.blame import Finding, profile
+from seatrial.check.blame import Finding, profile, profile_source
 from seatrial.spec.runspec import RunSpec
 
 NEEDED = ("account", "partition", "container.image")
@@ -17,10 +17,11 @@ def check_site_values(spec: RunSpec) -> Iterator[Finding]:
         return
     unset = [key for key in NEEDED if not _value(spec.profile, key)]
     if unset:
-        names = ", ".join(f"profile.{key}" for key in unset)
         fix = " ".join(f"--set profile.{key}=…" for key in unset)
-        rule = f"a Slurm job needs {names}"
-        yield profile(spec, ", ".join(unset), rule, f"{fix}, or write them to ~/.config/seatrial/site.yaml")
+        fix += ", or write them to ~/.config/seatrial/site.yaml"
+        rule = "unset, and a Slurm job needs " + ("it" if len(unset) == 1 else "them")
+        file = profile_source(spec, unset[0])
+        yield Finding("error", ", ".join(f"profile.{key}" for key in unset), None, rule, file, fix)
 
 
 def note_rehearsal(spec: RunSpec) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from seatrial.check.blame import Finding, Severity, argument, environment, profile, set_flag
@@ -73,7 +74,7 @@ def check_segment(spec: RunSpec) -> Iterator[Finding]:
     segment, per_node = spec.profile.get("segment"), int(spec.profile["gpus_per_node"])
     if spec.profile["executor"] != "slurm":
         return
-    allocated = int(spec.profile["nodes"]) + int(spec.profile.get("spare_nodes") or 0)
+    allocated = _allocated(spec)
     able = "segment" in ((spec.profile.get("slurm") or {}).get("capabilities") or ())
     at = Layout.of(spec)
     crosses = at.ep > 1 and per_node % at.ep_block != 0
@@ -83,7 +84,7 @@ def check_segment(spec: RunSpec) -> Iterator[Finding]:
             yield profile(
                 spec, "segment",
                 f"an expert-parallel group spans {needed} nodes, which must share one NVLink domain: a segment keeps "
-                "them together", f"--set profile.segment={_segment_for(spec, needed)}"
+                "them together", f"--set profile.segment={_segment_for(spec)}"
                 + ("" if able else ", on a Slurm that knows --segment (profile.slurm.capabilities)"),
                 severity=_severity(spec),
             )  # fmt: skip
@@ -98,18 +99,18 @@ def check_segment(spec: RunSpec) -> Iterator[Finding]:
     if allocated % segment:
         yield profile(
             spec, "segment", f"divides nodes + spare nodes = {allocated}",
-            f"--set profile.segment={_segment_for(spec, needed)}",
+            f"--set profile.segment={_segment_for(spec)}",
         )  # fmt: skip
     if domain and segment * per_node > domain:
         yield profile(
             spec, "segment", f"segment x GPUs per node = {segment * per_node} fits the NVLink domain, {domain} GPUs",
-            f"--set profile.segment={_segment_for(spec, needed)}",
+            f"--set profile.segment={_segment_for(spec)}",
         )  # fmt: skip
     elif crosses and segment != allocated and (segment * per_node) % at.ep_block:
         yield profile(
             spec, "segment",
             f"segment x GPUs per node = {segment * per_node} holds whole expert-parallel groups of {at.ep_block}",
-            f"--set profile.segment={_segment_for(spec, needed)}", severity=_severity(spec),
+            f"--set profile.segment={_segment_for(spec)}", severity=_severity(spec),
         )  # fmt: skip
     elif crosses and spec.profile.get("spare_nodes") and segment != allocated:
         yield profile(
@@ -119,12 +120,18 @@ def check_segment(spec: RunSpec) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _segment_for(spec: RunSpec, needed: int) -> int:
+def _segment_for(spec: RunSpec) -> int:
     """Return the largest segment that divides the allocation, fits the domain and holds whole groups."""
-    allocated = int(spec.profile["nodes"]) + int(spec.profile.get("spare_nodes") or 0)
-    fitting = int(spec.profile.get("nvlink_domain") or 72) // int(spec.profile["gpus_per_node"])
-    good = [n for n in range(1, min(allocated, fitting) + 1) if allocated % n == 0 and n % needed == 0]
-    return max(good, default=needed)
+    allocated, per_node = _allocated(spec), int(spec.profile["gpus_per_node"])
+    fitting = int(spec.profile.get("nvlink_domain") or 72) // per_node
+    block = Layout.of(spec).ep_block
+    whole = block // math.gcd(block, per_node)  # nodes that whole groups fill
+    good = [n for n in range(1, min(allocated, fitting) + 1) if allocated % n == 0 and n % whole == 0]
+    return max(good, default=whole)
+
+
+def _allocated(spec: RunSpec) -> int:
+    return int(spec.profile["nodes"]) + int(spec.profile.get("spare_nodes") or 0)
 
 
 def _severity(spec: RunSpec) -> Severity:
