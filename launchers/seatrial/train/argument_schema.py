@@ -12,7 +12,11 @@ from enum import Enum
 from importlib.metadata import version
 from typing import Any
 
-_KINDS = {"_StoreTrueAction": "store_true", "_StoreFalseAction": "store_false", "BooleanOptionalAction": "boolean"}
+_KINDS = {
+    "_StoreTrueAction": "store_true",
+    "_StoreFalseAction": "store_false",
+    "BooleanOptionalAction": "boolean",
+}
 
 
 def _plain(value: Any) -> Any:
@@ -28,7 +32,11 @@ def describe(action: argparse.Action) -> dict[str, Any]:
     """Return one argument's entry: flag(s), kind, type, nargs, default and choices."""
     kind = _KINDS.get(type(action).__name__, "value")
     name = getattr(action.type, "__name__", None)
-    entry: dict[str, Any] = {"flag": action.option_strings[0], "kind": kind, "default": _plain(action.default)}
+    entry: dict[str, Any] = {
+        "flag": action.option_strings[0],
+        "kind": kind,
+        "default": _plain(action.default),
+    }
     if kind == "boolean":
         entry["off"] = next(o for o in action.option_strings if o.startswith("--no-"))
     if kind == "value":

@@ -1,0 +1,84 @@
+"""A rank's exit record: how it ended, written at every kind of end that the process lives to see."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import socket
+import traceback
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+SCHEMA = 1
+
+
+class ExitRecord:
+    """Writes ``exit-<rank>.json`` once. ``signals`` collects the names of signals that came before."""
+
+    def __init__(self, folder: Path, rank: int, local_rank: int) -> None:
+        self.path = folder / f"exit-{rank:05d}.json"
+        self.rank, self.local_rank = rank, local_rank
+        self.signals: list[str] = []
+        self.written = False
+
+    def completed(self) -> None:
+        """The loop returned."""
+        self._write(code=0, how="completed")
+
+    def ended(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> int:
+        """An exception left the loop; returns the exit code that stands for it.
+
+        ``SystemExit`` is the loop's own end (its code, text counts as 1), anything else code 1, a user's mistake
+        the code of its class.
+        """
+        if isinstance(error, SystemExit):
+            code = error.code if isinstance(error.code, int) else int(error.code is not None)
+            self._write(
+                code=code, how="exit", message=None if isinstance(error.code, int) else _text(error.code)
+            )
+            return code
+        code = int(getattr(error, "exit_code", 1))
+        self._write(
+            code=code,
+            how="exception",
+            exception=kind.__name__,
+            message=str(error),
+            traceback="".join(traceback.format_exception(kind, error, trace)),
+        )
+        return code
+
+    def leftover(self) -> None:
+        """For ``atexit``: the interpreter ends though nobody said how."""
+        self._write(code=0, how="exit", message="the interpreter ended outside the training loop")
+
+    def _write(self, *, code: int, how: str, **details: Any) -> None:
+        if self.written:
+            return
+        self.written = True
+        record = {
+            "schema": SCHEMA,
+            "rank": self.rank,
+            "local_rank": self.local_rank,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "code": code,
+            "how": how,
+            "exception": None,
+            "message": None,
+            "traceback": None,
+            "signals": list(self.signals),
+            "time": datetime.datetime.now(datetime.timezone.utc).isoformat(),
+        }
+        record.update(details)
+        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        try:
+            temporary.write_text(json.dumps(record) + "\n", encoding="utf-8")
+            temporary.replace(self.path)
+        except OSError as error:  # a full or vanished disk must not hide how the rank ended
+            print(f"[seatrial] cannot write {self.path}: {error}", flush=True)
+
+
+def _text(code: object) -> str | None:
+    return None if code is None else str(code)
