@@ -1,0 +1,152 @@
+"""Is a checkpoint whole? Told without torch: metadata is read by an unpickler that builds inert stand-ins only.
+
+Whole means: `.metadata` lists files, each of them exists and is at least as long as its last piece reaches, the common
+state can be read, and `metadata.json` is there (torch_dist format). Flipped bits inside a shard are not seen.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import pickle
+import re
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Optional
+
+TRACKER = "latest_checkpointed_iteration.txt"
+_STEP = re.compile(r"^iter_(\d{7,})$")
+_SAFE = {
+    ("collections", "OrderedDict"): collections.OrderedDict,
+    ("builtins", "set"): set,
+    ("builtins", "frozenset"): frozenset,
+    ("builtins", "dict"): dict,
+    ("builtins", "list"): list,
+    ("builtins", "tuple"): tuple,
+    ("builtins", "slice"): slice,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CheckpointState:
+    """What is known of one checkpoint folder. ``reason`` says what makes it not whole, or what was found."""
+
+    step: Optional[int]
+    whole: bool
+    reason: str
+
+
+class _Inert:
+    """Stands in for any object of a pickle: keeps what it was built from, does nothing."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.args = args
+        self.__dict__.update(kwargs)
+
+    def __setstate__(self, state: Any) -> None:
+        # Dataclasses with slots pickle a pair; its second half holds the slots.
+        for part in state if isinstance(state, tuple) else (state,):
+            if isinstance(part, dict):
+                self.__dict__.update({k: v for k, v in part.items() if isinstance(k, str)})
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Items of an unknown mapping are dropped."""
+
+    def append(self, value: Any) -> None:
+        """Items of an unknown sequence are dropped."""
+
+    extend = append
+
+
+class _InertUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        # Nothing is ever imported: a hostile pickle can name any function and gets an inert class of that name.
+        return _SAFE.get((module, name)) or type(name.rpartition(".")[2] or "Inert", (_Inert,), {})
+
+    def persistent_load(self, pid: Any) -> Any:
+        return _Inert(pid)
+
+
+def check(folder: Path) -> CheckpointState:
+    """Return whether the checkpoint in ``folder`` (``iter_0000100``) is whole. Never raises for what lies there."""
+    match = _STEP.match(folder.name)
+    step = int(match[1]) if match else None
+    problem = _problem(folder)
+    return CheckpointState(step, problem is None, problem or "every listed file is there and long enough")
+
+
+def list_checkpoints(folder: Path) -> list[Path]:
+    """Return the checkpoint folders under ``folder`` (Megatron's --save), oldest step first."""
+    found = [p for p in folder.glob("iter_*") if _STEP.match(p.name) and p.is_dir()] if folder.is_dir() else []
+    return sorted(found, key=lambda p: int(p.name[5:]))
+
+
+def checkpoint_folder(folder: Path, step: int) -> Path:
+    """Return where Megatron puts the checkpoint of ``step``."""
+    return folder / f"iter_{step:07d}"
+
+
+def tracked_step(folder: Path) -> Optional[int]:
+    """Return the step that Megatron's tracker file names, or None (no tracker, or no number in it)."""
+    try:
+        text = (folder / TRACKER).read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return int(text) if text.isdigit() else None
+
+
+def _problem(folder: Path) -> Optional[str]:
+    if not folder.is_dir():
+        return "there is no such folder"
+    try:
+        lengths = _listed_files(folder / ".metadata")
+    except FileNotFoundError:
+        return ".metadata is missing"
+    except Exception as error:
+        # Damaged pickles raise nearly anything; whatever it is, the checkpoint cannot be trusted.
+        return f".metadata cannot be read: {type(error).__name__}: {error}"
+    if not lengths:
+        return ".metadata lists no file"
+    for name, length in sorted(lengths.items()):
+        path = folder / name
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            return f".metadata lists {name!r}, outside the checkpoint"
+        if not path.is_file():
+            return f"{name} is missing"
+        if path.stat().st_size < length:
+            return f"{name} has {path.stat().st_size} bytes of at least {length}"
+    return _common_problem(folder)
+
+
+def _common_problem(folder: Path) -> Optional[str]:
+    try:
+        with zipfile.ZipFile(folder / "common.pt") as archive:
+            if not any(name.rpartition("/")[2] == "data.pkl" for name in archive.namelist()):
+                return "common.pt holds no state"
+            damaged = archive.testzip()
+    except FileNotFoundError:
+        return "common.pt is missing"
+    except (OSError, zipfile.BadZipFile, EOFError, NotImplementedError) as error:
+        return f"common.pt cannot be read: {error}"
+    if damaged:
+        return f"common.pt is damaged at {damaged}"
+    try:
+        json.loads((folder / "metadata.json").read_text())
+    except FileNotFoundError:
+        return "metadata.json is missing"
+    except (OSError, ValueError) as error:
+        return f"metadata.json cannot be read: {error}"
+    return None
+
+
+def _listed_files(path: Path) -> dict[str, int]:
+    """Return file name -> least length in bytes, from torch.distributed.checkpoint's ``Metadata.storage_data``."""
+    with path.open("rb") as stream:
+        metadata = _InertUnpickler(stream).load()
+    lengths: dict[str, int] = {}
+    for info in vars(metadata)["storage_data"].values():
+        place = vars(info)
+        name, end = place["relative_path"], int(place["offset"]) + int(place["length"])
+        lengths[name] = max(lengths.get(name, 0), end)
+    return lengths
