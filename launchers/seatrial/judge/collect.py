@@ -1,0 +1,223 @@
+"""Reads what a gate left behind, a run folder or plain logs, into evidence. The judge's only reader of files."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Optional, TypeVar
+
+from seatrial.errors import SeatrialError
+from seatrial.judge.evidence import (
+    DEFAULT_LEARNING_RATIO,
+    LOG,
+    RUN,
+    CheckpointFound,
+    Expectations,
+    GateEvidence,
+    RankExit,
+    asks_for_hybridep,
+    graphs_asked_off,
+    required_losses,
+)
+from seatrial.judge.merge import merge_logs
+from seatrial.judge.parse import LogParser
+from seatrial.judge.records import (
+    LM_LOSS,
+    ArgumentDump,
+    EvaluationRecord,
+    Evidence,
+    ExitNotice,
+    Record,
+    SaveRecord,
+    StepRecord,
+)
+from seatrial.run.checkpoint import check, checkpoint_folder
+from seatrial.run.layout import RunFolder
+from seatrial.run.records import read_lines
+
+_CHUNK = 1 << 20
+_R = TypeVar("_R", StepRecord, EvaluationRecord, SaveRecord, Evidence, ArgumentDump, ExitNotice)
+# What Megatron takes where a recipe does not set it.
+_DEFAULTS = {
+    "num_experts": None,
+    "moe_token_dispatcher_type": "allgather",
+    "moe_flex_dispatcher_backend": "deepep",
+    "cuda_graph_impl": "none",
+}
+
+
+def read_log(path: Path, attempt: int = 0) -> list[Record]:
+    """Return the records of one log (``.gz`` is unpacked). Raises SeatrialError for a file that cannot be read."""
+    parser = LogParser(attempt)
+    records: list[Record] = []
+    try:
+        opener = gzip.open if path.suffix == ".gz" else open
+        with opener(path, "rt", encoding="utf-8", errors="replace", newline="") as file:
+            while True:
+                text = file.read(_CHUNK)
+                if not text:
+                    return records + parser.close()
+                records.extend(parser.feed(text))
+    except (OSError, EOFError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise SeatrialError(
+            f"cannot read the log: {reason}", file=path, fix="give a Megatron log file"
+        ) from error
+
+
+def collect_logs(
+    paths: Sequence[Path], steps: int, save_steps: tuple[int, ...]
+) -> tuple[GateEvidence, Expectations]:
+    """Read the logs of one gate. Raises SeatrialError where no file holds an iteration line."""
+    logs = [read_log(path) for path in paths]
+    found = merge_logs([_of(log, StepRecord) for log in logs])
+    names = ", ".join(str(path) for path in paths)
+    if not found:
+        raise SeatrialError(
+            f"no Megatron iteration line in {names or 'no file at all'}",
+            rule="the loop prints 'iteration N/ M | consumed samples: … | lm loss: … |' on the last rank",
+            fix="give the last rank's log, or the combined one",
+        )
+    records = [record for log in logs for record in log]
+    dump = _dump(records)
+    lines = tuple(_of(records, Evidence))
+    evidence = GateEvidence(
+        scope=LOG,
+        subject=names,
+        rehearsal=any(line.rehearsal for line in lines),
+        steps=found,
+        evaluations=tuple(_of(records, EvaluationRecord)),
+        saves=tuple(_of(records, SaveRecord)),
+        evidence_lines=lines,
+        arguments=dump,
+        notices=tuple(_of(records, ExitNotice)),
+        places=dict.fromkeys(("steps", "log"), names),
+    )
+    wanted = required_losses(dump.values) if dump else (LM_LOSS,)
+    return evidence, Expectations(steps=steps, save_steps=save_steps, required_losses=wanted)
+
+
+def collect_run(folder: Path) -> tuple[GateEvidence, Expectations]:
+    """Read a run folder. Raises SeatrialError where spec.json cannot be read or is none; all else may be missing."""
+    spec = _spec(folder)
+    expected = _expectations(spec, folder)
+    run = RunFolder(folder)
+    attempts = run.attempts()
+    logged: list[StepRecord] = []
+    records: list[Record] = []
+    latest: list[Record] = []
+    any_log = False
+    for attempt in attempts:
+        logs = [read_log(path, attempt.number) for path in sorted(attempt.path.glob("rank-*.log"))]
+        any_log = any_log or bool(logs)
+        logged.extend(merge_logs([_of(log, StepRecord) for log in logs]))
+        latest = [record for log in logs for record in log]
+        records.extend(latest)
+    recorded = run.metrics.is_file()
+    last = attempts[-1].path if attempts else folder / "attempts"
+    lines = tuple(_of(latest, Evidence))
+    evidence = GateEvidence(
+        scope=RUN,
+        subject=str(folder),
+        rehearsal=bool(spec.get("rehearsal", expected.device == "cpu"))
+        or any(line.rehearsal for line in lines),
+        steps=tuple(read_steps(run.metrics) if recorded else logged),
+        logged_steps=tuple(logged) if any_log and recorded else None,
+        evaluations=tuple(_of(records, EvaluationRecord)),
+        saves=tuple(_of(records, SaveRecord)),
+        evidence_lines=lines,
+        arguments=_dump(latest),
+        exits=tuple(_exits(last)),
+        checkpoints=dict(_checkpoints(run.checkpoints, expected.save_steps)),
+        notices=tuple(_of(latest, ExitNotice)),
+        places={
+            "steps": str(run.metrics),
+            "log": str(last),
+            "exits": str(last),
+            "checkpoints": str(run.checkpoints),
+        },
+    )
+    return evidence, expected
+
+
+def read_steps(metrics: Path) -> Iterator[StepRecord]:
+    """Yield the records of a metrics.jsonl; a line that is none (torn by a crash) is passed over."""
+    for data in read_lines(metrics):
+        try:
+            yield StepRecord.from_json(data)
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+            continue
+
+
+def _spec(folder: Path) -> Mapping[str, Any]:
+    file = folder / "spec.json"
+    try:
+        spec = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SeatrialError(
+            f"not a run folder: {error.strerror}",
+            file=file,
+            fix="give the folder that `seatrial gate` printed",
+        ) from error
+    except ValueError as error:
+        raise SeatrialError(f"not JSON: {error}", file=file) from error
+    if not isinstance(spec, dict):
+        raise SeatrialError("not a run's spec: a JSON object is needed", file=file)
+    return spec
+
+
+def _expectations(spec: Mapping[str, Any], folder: Path) -> Expectations:
+    arguments: dict[str, Any] = dict(_DEFAULTS)
+    try:
+        gate = spec["gate"]
+        for key, field in spec["fields"].items():
+            if field["value"] is not None:
+                arguments[key.partition(".")[2]] = field["value"]
+        ratio = gate.get("learning_ratio")
+        return Expectations(
+            steps=int(gate["steps"]),
+            save_steps=tuple(int(step) for step in gate["save_steps"]),
+            learning_ratio=DEFAULT_LEARNING_RATIO if ratio is None else float(ratio),
+            world_size=int(spec["world_size"]),
+            device=str(spec["profile"]["device"]),
+            hybridep=asks_for_hybridep(arguments),
+            graphs_off=graphs_asked_off(arguments),
+            required_losses=required_losses(arguments),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise SeatrialError(
+            f"the spec does not say what the gate must show ({what})", file=folder / "spec.json"
+        ) from error
+
+
+def _exits(attempt: Path) -> Iterator[RankExit]:
+    for file in sorted(attempt.glob("exit-*.json")):
+        name = file.stem.partition("-")[2]
+        if not name.isdecimal():
+            continue
+        try:
+            data = json.loads(file.read_text(encoding="utf-8"))
+            yield RankExit(int(name), int(data["code"]), data.get("how"), data.get("message"))
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            yield RankExit(int(name), None)
+
+
+def _checkpoints(root: Path, steps: Iterable[int]) -> Iterator[tuple[int, CheckpointFound]]:
+    for step in steps:
+        path = checkpoint_folder(root, step)
+        if path.is_dir():
+            state = check(path)
+            yield step, CheckpointFound(state.whole, state.reason, state.step)
+
+
+def _of(records: Iterable[Record], kind: type[_R]) -> list[_R]:
+    return [record for record in records if isinstance(record, kind)]
+
+
+def _dump(records: Iterable[Record]) -> Optional[ArgumentDump]:
+    """Return the newest complete argument dump, else the newest."""
+    dumps = _of(records, ArgumentDump)
+    return next((dump for dump in reversed(dumps) if dump.complete), dumps[-1] if dumps else None)

@@ -1,0 +1,70 @@
+"""The verdict on a gate: from a run folder, from anybody's Megatron logs, or from evidence already at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Union
+
+from seatrial.judge import rules, system_rules
+from seatrial.judge.collect import collect_logs, collect_run
+from seatrial.judge.evidence import RUN, Expectations, GateEvidence
+from seatrial.judge.verdict import Verdict, overall
+
+# In the order of the table that people read.
+_RULES = (
+    rules.step_set,
+    rules.losses,
+    rules.grad_norm,
+    rules.skipped,
+    system_rules.checkpoints,
+    rules.evaluation,
+    system_rules.exits,
+    system_rules.world_size,
+    system_rules.device,
+    system_rules.hybridep,
+    system_rules.cuda_graphs,
+    rules.learning,
+    rules.agreement,
+)
+_ALWAYS_NEEDED = (
+    rules.STEP_SET,
+    rules.LOSSES,
+    rules.GRAD_NORM,
+    rules.SKIPPED,
+    rules.EVALUATION,
+    rules.LEARNING,
+    system_rules.CHECKPOINTS,
+)
+# A run folder can answer these, so not being able to judge them is no pass.
+_NEEDED_OF_A_RUN = (
+    *_ALWAYS_NEEDED,
+    system_rules.EXITS,
+    system_rules.WORLD_SIZE,
+    system_rules.DEVICE,
+    system_rules.CUDA_GRAPHS,
+    rules.AGREEMENT,
+)
+
+
+def judge_gate(evidence: GateEvidence, expectations: Expectations) -> Verdict:
+    """Judge ``evidence``. Pure: no file is read."""
+    results = tuple(rule(evidence, expectations) for rule in _RULES)
+    needed = _NEEDED_OF_A_RUN if evidence.scope == RUN else _ALWAYS_NEEDED
+    verdict = overall(results, needed)
+    return Verdict(verdict, evidence.rehearsal, evidence.scope, evidence.subject, "gate", results)
+
+
+def judge_run(run_folder: Union[str, Path]) -> Verdict:
+    """Judge the gate in ``run_folder``. Raises SeatrialError where it holds no readable spec.json."""
+    return judge_gate(*collect_run(Path(run_folder)))
+
+
+def judge_logs(
+    paths: Iterable[Union[str, Path]], steps: int = 100, save_steps: Sequence[int] = (50, 100)
+) -> Verdict:
+    """Judge Megatron logs of one gate (one combined log, or one per rank or attempt, in any order).
+
+    Raises SeatrialError for a file that cannot be read, and where no file holds an iteration line.
+    """
+    return judge_gate(*collect_logs([Path(path) for path in paths], steps, tuple(save_steps)))
