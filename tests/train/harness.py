@@ -1,4 +1,4 @@
-"""Start the ranks of an attempt as the supervisor does, for tests: one process per rank, logs and records in a folder."""
+"""Start the ranks of an attempt as the supervisor does: one process per rank, logs and records in a folder."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def rendered(recipe: str) -> tuple[str, ...]:
 
 
 def changed(arguments: Sequence[str], *, without: Sequence[str] = (), **values: object) -> list[str]:
-    """Return ``arguments`` with options set (``train_iters=20``; None removes; True is a bare flag) and flags removed."""
+    """Return ``arguments`` with options set (None removes one, True is a bare flag) and flags removed."""
     names = {"--" + name.replace("_", "-") for name in values} | set(without)
     kept: list[str] = []
     skip = False

@@ -57,7 +57,7 @@ def _pretrain(plan: Plan, place: Place, on_listening: Callable[[], None]) -> Non
     config.post_wrap_hooks.append(evidence.see_model)
     step = ForwardStep(
         args,
-        on_next_step=lambda: evidence.print("first step", args.curr_iteration, args),
+        on_next_step=lambda: evidence.print("first step", args.curr_iteration),
     )
     try:
         pretrain(
@@ -68,4 +68,4 @@ def _pretrain(plan: Plan, place: Place, on_listening: Callable[[], None]) -> Non
         )
     finally:
         if step.first_iteration is not None:
-            evidence.print("end", args.curr_iteration + 1, args)
+            evidence.print("end", args.curr_iteration + 1)

@@ -50,7 +50,7 @@ class Evidence:
         self.model = model
         return model
 
-    def line(self, when: str, iteration: int, args: Any) -> str:
+    def line(self, when: str, iteration: int) -> str:
         """Return the evidence line; ``iteration`` counts finished steps of the run."""
         dispatcher, backend = dispatcher_of(self.model)
         record = {
@@ -68,15 +68,15 @@ class Evidence:
             "dispatch_calls": self.dispatch_calls,
             "cuda_graphs_captured": self.captures,
             "transformer_impl": transformer_impl(self.model),
-            "versions": versions(),
+            "versions": versions(self.device),
             "gpu": None if self.device == "cpu" else torch.cuda.get_device_name(),
         }
         return PREFIX + json.dumps(record)
 
-    def print(self, when: str, iteration: int, args: Any) -> None:
+    def print(self, when: str, iteration: int) -> None:
         """Print the line, on rank 0 only."""
         if self.rank == 0:
-            print(self.line(when, iteration, args), flush=True)
+            print(self.line(when, iteration), flush=True)
 
 
 def dispatcher_of(model: list[Any]) -> tuple[str | None, str | None]:
@@ -120,12 +120,12 @@ def version(distribution: str) -> str | None:
         return None
 
 
-def versions() -> dict[str, str | None]:
-    """Return the versions that a number depends on."""
+def versions(device: str) -> dict[str, str | None]:
+    """Return the versions that a result depends on."""
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
         "megatron_core": version("megatron-core"),
         "transformer_engine": version("transformer-engine"),
-        "cuda": torch.version.cuda if torch.cuda.is_available() and torch.cuda.get_device_name() else None,
+        "cuda": None if device == "cpu" else torch.version.cuda,
     }

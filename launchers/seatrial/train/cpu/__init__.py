@@ -6,7 +6,6 @@ only place of Seatrial that rebinds names of torch or Megatron.
 
 from __future__ import annotations
 
-import os
 from collections.abc import MutableMapping
 
 _installed = False

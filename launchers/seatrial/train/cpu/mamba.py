@@ -157,7 +157,7 @@ def mamba_split_conv1d_scan_combined(
     norm_before_gate: bool = True,
     state_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """Convolution and scan of the projected input ``zxbcdt`` [batch, time, z | x B C | dt] -> [batch, time, heads * p]."""
+    """Convolution and scan of the projected input [batch, time, z | x B C | dt] -> [batch, time, heads * p]."""
     if rmsnorm_weight is not None or outproj_weight is not None:
         raise NotImplementedError("the fused norm and output projection are not rehearsed")
     heads = D.shape[0]

@@ -20,7 +20,7 @@ from megatron.core.transformer.moe.experts import SequentialMLP
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, zero_centered: bool) -> torch.Tensor:
-    """Return x / rms(x) * weight in x's type, computed in FP32; ``zero_centered`` weights are one less than the scale."""
+    """Return x / rms(x) * weight in x's type, in FP32; ``zero_centered`` weights lack the scale's 1."""
     wide = x.float()
     wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
     scale = weight.float() + 1 if zero_centered else weight.float()
@@ -103,6 +103,7 @@ def _rewriter() -> Callable[[Any], Any]:
         id(te.TEDotProductAttention): DotProductAttention,
         id(te.TENorm): Norm,
         id(provider._TENormWithResidual): Norm,
+        id(provider.FusedLayerNorm): Norm,  # the provider's choice for queries and keys beside an old engine
         id(HybridStack): LocalHybridStack,
     }
     experts = partial(
