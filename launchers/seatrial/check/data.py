@@ -106,9 +106,7 @@ def _schedule_repeats(spec: RunSpec, parts: Sequence[Part], source: str) -> Iter
     length = int(spec.get("seq_length"))
     lacking = list(_lacking(parts, _requests(spec, decay).train, length)) if decay > steps else []
     for name, needed, there in lacking:
-        rule = (
-            f"the schedule's {decay:,} steps take {count_text(needed)} train tokens, {count_text(there)} are in {name}"
-        )
+        rule = f"the schedule's {decay:,} steps take {count_text(needed)} tokens, {count_text(there)} are in {name}"
         fix = f"the full run would read them {math.ceil(needed / there)} times; this one may meet one twice"
         yield argument(spec, source, rule, fix, severity="note" if spec.rehearsal else "warning")
 

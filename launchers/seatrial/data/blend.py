@@ -53,14 +53,14 @@ def parse_blend(words: Sequence[object], *, key: str = "data_path") -> Blend:
 
 def read_data_args(path: str) -> Blend:
     """Read the file of ``data_args_path``: the words of one blend. Raises SeatrialError."""
-    return parse_blend(_text(path).split(), key="data_args_path")
+    return parse_blend(_text(path, "data_args_path").split(), key="data_args_path")
 
 
 def read_per_split_data_args(path: str) -> dict[str, Blend]:
     """Read the JSON file of ``per_split_data_args_path``: a blend for each of train, valid and test."""
     key = "per_split_data_args_path"
     try:
-        data = json.loads(_text(path))
+        data = json.loads(_text(path, key))
     except ValueError as error:
         raise SeatrialError(f"not JSON: {error}", file=path, key=key) from error
     if not isinstance(data, dict) or any(split not in data for split in SPLITS):
@@ -77,11 +77,11 @@ def read_per_split_data_args(path: str) -> dict[str, Blend]:
     return blends
 
 
-def _text(path: str) -> str:
+def _text(path: str, key: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise SeatrialError(f"cannot read the list of data: {error}", file=path) from error
+        raise SeatrialError(f"cannot read the list of data: {error}", file=path, key=key) from error
 
 
 def _number(text: str) -> float | None:
