@@ -61,6 +61,7 @@ def gate(
     detach: Annotated[bool, typer.Option("--detach", help="Return after submission; do not follow.")] = False,
 ) -> None:
     """Submit the 100-step gate, follow it, judge it."""
+    from seatrial.judge.gate import judge_run
     from seatrial.report.live import follow
     from seatrial.report.terminal import print_findings, print_verdict
     from seatrial.slurm.submit import submit
@@ -79,12 +80,12 @@ def gate(
     except KeyboardInterrupt:
         typer.echo("\nstopped following; the run goes on", err=True)
         raise typer.Exit(130) from None
-    if not judged:
-        raise SeatrialError(
-            "the job ended without a verdict", file=submission.folder.path,
-            fix=f"see {submission.folder.path}/submitit and {submission.folder.path}/attempts",
-        )  # fmt: skip
-    verdict = json.loads(submission.folder.verdict.read_text())
+    if judged:
+        verdict = json.loads(submission.folder.verdict.read_text())
+    else:
+        # The records are enough to judge; what is missing in them is never a PASS.
+        typer.echo("the job ended without a verdict of its own; judging what it left", err=True)
+        verdict = judge_run(submission.folder.path).to_json()
     print_verdict(verdict)
     typer.echo(f"run folder: {submission.folder.path}")
     raise typer.Exit(EXIT_CODES[verdict["verdict"]])

@@ -1,19 +1,22 @@
 """Is a checkpoint whole? Told without torch: metadata is read by an unpickler that builds inert stand-ins only.
 
 Whole means: `.metadata` lists files, each of them exists and is at least as long as its last piece reaches, the common
-state can be read, and `metadata.json` is there (torch_dist format). Flipped bits inside a shard are not seen.
+state can be read, and `metadata.json` is there (torch_dist format). Megatron-Core 0.19 keeps the common state inside the
+shards, as `common_state`; before that it was the file `common.pt`. Flipped bits inside a tensor are not seen.
 """
 
 from __future__ import annotations
 
 import collections
+import io
 import json
 import pickle
 import re
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, BinaryIO, Optional, Union
 
 TRACKER = "latest_checkpointed_iteration.txt"
 _STEP = re.compile(r"^iter_(\d{7,})$")
@@ -26,6 +29,15 @@ _SAFE = {
     ("builtins", "tuple"): tuple,
     ("builtins", "slice"): slice,
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Where one entry of the checkpoint lies: bytes ``offset`` to ``end`` of ``file``."""
+
+    file: str
+    offset: int
+    end: int
 
 
 @dataclass(frozen=True)
@@ -100,14 +112,17 @@ def _problem(folder: Path) -> Optional[str]:
     if not folder.is_dir():
         return "there is no such folder"
     try:
-        lengths = _listed_files(folder / ".metadata")
+        pieces = _pieces(folder / ".metadata")
     except FileNotFoundError:
         return ".metadata is missing"
     except Exception as error:
         # Damaged pickles raise nearly anything; whatever it is, the checkpoint cannot be trusted.
         return f".metadata cannot be read: {type(error).__name__}: {error}"
-    if not lengths:
+    if not pieces:
         return ".metadata lists no file"
+    lengths: dict[str, int] = {}
+    for piece in pieces.values():
+        lengths[piece.file] = max(lengths.get(piece.file, 0), piece.end)
     for name, length in sorted(lengths.items()):
         path = folder / name
         if Path(name).is_absolute() or ".." in Path(name).parts:
@@ -116,21 +131,33 @@ def _problem(folder: Path) -> Optional[str]:
             return f"{name} is missing"
         if path.stat().st_size < length:
             return f"{name} has {path.stat().st_size} bytes of at least {length}"
-    return _common_problem(folder)
+    return _common_problem(folder, pieces) or _format_problem(folder)
 
 
-def _common_problem(folder: Path) -> Optional[str]:
+def _common_problem(folder: Path, pieces: Mapping[str, _Piece]) -> Optional[str]:
+    inside = next((piece for name, piece in pieces.items() if name.split("/")[0] == "common_state"), None)
     try:
-        with zipfile.ZipFile(folder / "common.pt") as archive:
-            if not any(name.rpartition("/")[2] == "data.pkl" for name in archive.namelist()):
-                return "common.pt holds no state"
-            damaged = archive.testzip()
+        if inside is None:
+            return _archive_problem("common.pt", folder / "common.pt")
+        with (folder / inside.file).open("rb") as stream:
+            stream.seek(inside.offset)
+            return _archive_problem("common_state", io.BytesIO(stream.read(inside.end - inside.offset)))
     except FileNotFoundError:
-        return "common.pt is missing"
+        return "the common state is missing: neither common_state in .metadata nor common.pt"
     except (OSError, zipfile.BadZipFile, EOFError, NotImplementedError) as error:
-        return f"common.pt cannot be read: {error}"
-    if damaged:
-        return f"common.pt is damaged at {damaged}"
+        return f"the common state cannot be read: {error}"
+
+
+def _archive_problem(name: str, file: Union[Path, BinaryIO]) -> Optional[str]:
+    """Return what is wrong with an archive that ``torch.save`` wrote (a zip file with checksums)."""
+    with zipfile.ZipFile(file) as archive:
+        if not any(entry.rpartition("/")[2] == "data.pkl" for entry in archive.namelist()):
+            return f"{name} holds no state"
+        damaged = archive.testzip()
+    return f"{name} is damaged at {damaged}" if damaged else None
+
+
+def _format_problem(folder: Path) -> Optional[str]:
     try:
         json.loads((folder / "metadata.json").read_text())
     except FileNotFoundError:
@@ -140,13 +167,17 @@ def _common_problem(folder: Path) -> Optional[str]:
     return None
 
 
-def _listed_files(path: Path) -> dict[str, int]:
-    """Return file name -> least length in bytes, from torch.distributed.checkpoint's ``Metadata.storage_data``."""
+def _pieces(path: Path) -> dict[str, _Piece]:
+    """Return entry -> place, from torch.distributed.checkpoint's ``Metadata.storage_data``.
+
+    An entry's name is its fully qualified name; pieces of one tensor are numbered.
+    """
     with path.open("rb") as stream:
         metadata = _InertUnpickler(stream).load()
-    lengths: dict[str, int] = {}
-    for info in vars(metadata)["storage_data"].values():
+    pieces: dict[str, _Piece] = {}
+    for index, info in vars(metadata)["storage_data"].items():
         place = vars(info)
-        name, end = place["relative_path"], int(place["offset"]) + int(place["length"])
-        lengths[name] = max(lengths.get(name, 0), end)
-    return lengths
+        offset = int(place["offset"])
+        name = f"{vars(index)['fqn']}#{len(pieces)}"
+        pieces[name] = _Piece(str(place["relative_path"]), offset, offset + int(place["length"]))
+    return pieces

@@ -59,7 +59,9 @@ class RunFolder:
             (path / "attempts").mkdir(mode=0o700)
         except OSError as error:
             raise SeatrialError(
-                f"cannot make the run folder: {error.strerror}", file=path, fix="set profile.paths.runs to another folder"
+                f"cannot make the run folder: {error.strerror}",
+                file=path,
+                fix="set profile.paths.runs to another folder",
             ) from error
         return cls(path)
 

@@ -66,7 +66,7 @@ def append_line(path: Path, data: Any) -> None:
         os.close(handle)
 
 
-def append_event(path: Path, event: str, **details: Any) -> None:
+def append_event(path: Path, event: str, /, **details: Any) -> None:
     """Append an event to events.jsonl."""
     append_line(path, {"schema": SCHEMA, "time": now(), "event": event, **details})
 
