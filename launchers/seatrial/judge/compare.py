@@ -62,7 +62,7 @@ def compare_losses(
 ) -> LossComparison:
     """Compare two merged curves (at most one record a step), from ``first_step`` to ``last_step`` inclusive.
 
-    Printed values must be equal as printed, or within ``relative`` (of the larger magnitude). A value recovered
+    Printed values must be equal as printed, or differ by at most ``relative`` times the larger one. A value recovered
     from a printed mean is known less well (see ``recovery_error``) and is given that much room, no more.
     A missing or non-finite value is a difference.
     """
@@ -73,6 +73,13 @@ def compare_losses(
         at_a, at_b = curve_a[step], curve_b[step]
         for name in sorted(at_a.losses.keys() | at_b.losses.keys()):
             room = recovery_error(curve_a, step, name) + recovery_error(curve_b, step, name)
+            if (
+                relative == 0
+                and at_a.recovered
+                and at_b.recovered
+                and _same_before(curve_a, curve_b, step, name)
+            ):
+                room = 0.0  # equal losses were printed as equal means after equal first steps
             difference = _difference(step, name, at_a.losses.get(name), at_b.losses.get(name), room, relative)
             if difference is not None:
                 differences.append(difference)
@@ -101,6 +108,14 @@ def recovery_error(curve: Mapping[int, StepRecord], step: int, name: str) -> flo
     return (2.0 * unit + _HALF_ULP_FLOAT32 * 2.0 * largest) * (1 + 1e-6)
 
 
+def _same_before(a: Mapping[int, StepRecord], b: Mapping[int, StepRecord], step: int, name: str) -> bool:
+    """Tell whether both curves have the step before with one and the same loss."""
+    if step - 1 not in a or step - 1 not in b:
+        return False
+    value = a[step - 1].losses.get(name)
+    return value is not None and value == b[step - 1].losses.get(name)
+
+
 def _by_step(
     records: Iterable[StepRecord], first_step: Optional[int], last_step: Optional[int]
 ) -> Mapping[int, StepRecord]:
@@ -117,5 +132,5 @@ def _difference(
 ) -> Optional[LossDifference]:
     if a is None or b is None or not math.isfinite(a) or not math.isfinite(b):
         return LossDifference(step, name, a, b, 0.0)
-    tolerance = max(room, relative * max(abs(a), abs(b)))
+    tolerance = room + relative * max(abs(a), abs(b))
     return LossDifference(step, name, a, b, tolerance) if abs(a - b) > tolerance else None

@@ -60,14 +60,11 @@ def losses(evidence: GateEvidence, expected: Expectations) -> RuleResult:
         absent = [record.step for record in evidence.steps if name not in record.losses]
         bad = [r.step for r in evidence.steps if name in r.losses and not math.isfinite(r.losses[name])]
         # Megatron leaves a NaN loss out of the line, so an absent one is no gap in the evidence but a failure.
-        problems += [f"no {name!r} at {spans(absent)}"] * bool(absent) + [
-            f"{name!r} not finite at {spans(bad)}"
-        ] * bool(bad)
+        problems += [f"no {name!r} at {spans(absent)}"] if absent else []
+        problems += [f"{name!r} not finite at {spans(bad)}"] if bad else []
         broken |= {*absent, *bad}
-    verdict = INCONCLUSIVE if not evidence.steps else FAIL if broken else PASS
-    seen = "; ".join(problems) or f"{len(names)} finite at each of {len(evidence.steps)} steps" * bool(
-        evidence.steps
-    )
+    verdict = FAIL if broken else _if_complete(evidence, expected)
+    seen = "; ".join(problems) or f"finite at each of {len(evidence.steps)} printed steps"
     return _result(evidence, LOSSES, verdict, f"finite at every step: {', '.join(names)}", seen, broken)
 
 
@@ -77,12 +74,12 @@ def grad_norm(evidence: GateEvidence, expected: Expectations) -> RuleResult:
     bad = [r.step for r in evidence.steps if r.grad_norm is not None and not math.isfinite(r.grad_norm)]
     if len(absent) == len(evidence.steps):
         return _result(evidence, GRAD_NORM, INCONCLUSIVE, "finite at every step", "never printed", absent)
-    parts = [f"absent at {spans(absent)}"] * bool(absent) + [f"not finite at {spans(bad)}"] * bool(bad)
+    parts = [f"absent at {spans(absent)}"] if absent else []
+    parts += [f"not finite at {spans(bad)}"] if bad else []
     norms = [record.grad_norm for record in evidence.steps if record.grad_norm is not None]
     seen = "; ".join(parts) or f"finite at each of {len(norms)} printed steps, largest {max(norms):g}"
-    return _result(
-        evidence, GRAD_NORM, FAIL if parts else PASS, "finite at every step", seen, {*absent, *bad}
-    )
+    verdict = FAIL if parts else _if_complete(evidence, expected)
+    return _result(evidence, GRAD_NORM, verdict, "finite at every step", seen, {*absent, *bad})
 
 
 def skipped(evidence: GateEvidence, expected: Expectations) -> RuleResult:
