@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from gate_builder import change_step, good_steps, loss_at, megatron_lines
+from gate_builder import LOGS, change_step, good_steps, loss_at, megatron_lines
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -118,3 +118,14 @@ def test_repetition_within_one_log_is_kept() -> None:
 def test_the_smallest_printed_difference_counts_where_both_curves_recovered_the_step() -> None:
     losses = [LOSSES[0], LOSSES[1] + 2e-6, *LOSSES[2:]]
     assert [d.step for d in compare_losses(UNDISTURBED, parse(megatron_lines(losses))).differences] == [2]
+
+
+def test_a_real_resume_equals_the_real_undisturbed_run() -> None:
+    whole = parse((LOGS / "nano100.log").read_text(encoding="utf-8").splitlines())
+    rest = parse((LOGS / "nano_resumed_at_50.log").read_text(encoding="utf-8").splitlines())
+    assert [record.step for record in rest if record.recovered] == [52]
+    assert compare_losses(whole, rest, first_step=51).equal
+    shifted = change_step(rest, 52, losses={**rest[1].losses, "lm loss": rest[1].losses["lm loss"] + 5e-6})
+    assert [(d.step, d.name) for d in compare_losses(whole, shifted, first_step=51).differences] == [
+        (52, "lm loss")
+    ]

@@ -23,6 +23,8 @@ from gate_builder import (
     write_attempt,
     write_metrics,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from seatrial.errors import SeatrialError
 from seatrial.judge.gate import judge_logs, judge_run
@@ -125,6 +127,24 @@ def test_a_log_without_one_needed_line_does_not_pass(tmp_path: Path, mark: str) 
     del lines[drop]
     (tmp_path / "log").write_text("".join(lines), encoding="utf-8")
     assert judge_logs([tmp_path / "log"]).verdict != "PASS"
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.sampled_from(["nan", "nancheck", "exit60"]), st.sets(st.integers(0, 1600), min_size=1, max_size=400)
+)
+def test_dropping_lines_never_makes_a_bad_log_pass(
+    tmp_path_factory: pytest.TempPathFactory, log: str, dropped: set[int]
+) -> None:
+    lines = (LOGS / f"{log}.log").read_text(encoding="utf-8").splitlines(keepends=True)
+    file = tmp_path_factory.mktemp("dropped") / "log"
+    file.write_text(
+        "".join(line for index, line in enumerate(lines) if index not in dropped), encoding="utf-8"
+    )
+    try:
+        assert judge_logs([file]).verdict != "PASS"
+    except SeatrialError as error:
+        assert "no Megatron iteration line" in str(error)
 
 
 # A run folder, written as the supervisor and the ranks write it.
