@@ -41,7 +41,7 @@ def test_rehearsal(recipe: str, ranks: str, tmp_path: Path) -> None:
     if "9b" not in recipe:
         more.append(("parallel.expert_model_parallel_size", ranks))
     if ranks == "8":
-        more.append(("schedule.global_batch_size", "16"))
+        more.append(("schedule.global_batch_size", "32"))
     found = run_checks(resolve(recipe, "local-cpu", "gate", more))
     assert [f for f in found if f.severity != "note"] == []
     assert [f.field for f in found][-2:] == ["schedule.train_iters", "profile.device"]

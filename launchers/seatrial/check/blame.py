@@ -52,8 +52,7 @@ def profile(
 
 def profile_source(spec: RunSpec, key: str) -> str:
     """Return where the profile's value ``key`` was written, or at least which profile it is of."""
-    sources: Mapping[str, str] = getattr(spec, "profile_sources", {})
-    return sources.get(key) or f"cluster_profiles/{spec.profile['name']}.yaml"
+    return spec.profile_sources.get(key) or f"cluster_profiles/{spec.profile['name']}.yaml"
 
 
 def environment(spec: RunSpec, name: str, rule: str, fix: str = "", *, severity: Severity = "error") -> Finding:

@@ -61,7 +61,11 @@ def check_splits(spec: RunSpec, data: Data) -> Iterator[Finding]:
 
 
 def _shortages(spec: RunSpec, split: str, parts: Sequence[Part], wanted: int | None, source: str) -> Iterator[Finding]:
-    """Yield what is missing in one split. A rehearsal may repeat data: it shows the path, not the model."""
+    """Yield what is missing in one split.
+
+    Train data that repeats, or a split too small for one evaluation, is an error; later evaluations may meet their
+    samples again. A rehearsal may repeat all data: it shows the path, not the model.
+    """
     length = int(spec.get("seq_length"))
     used = [part for part in parts if part.share is None or part.share > 0]
     empty = [part.prefix for part in used if samples_in(part.tokens, length) == 0]
@@ -73,8 +77,10 @@ def _shortages(spec: RunSpec, split: str, parts: Sequence[Part], wanted: int | N
         return
     if wanted is None:
         return
-    severity: Severity = "warning" if spec.rehearsal else "error"
+    once = wanted if split == "train" else min(wanted, _one_evaluation(spec))
+    too_little = {name for name, _, _ in _lacking(parts, once, length)}
     for name, needed, there in _lacking(parts, wanted, length):
+        severity: Severity = "error" if name in too_little and not spec.rehearsal else "warning"
         fix = "add data, or give the split a larger part"
         if split != "train":
             fix += "; else lower evaluation.eval_iters"
@@ -109,6 +115,12 @@ def _schedule_repeats(spec: RunSpec, parts: Sequence[Part], source: str) -> Iter
         rule = f"the schedule's {decay:,} steps take {count_text(needed)} tokens, {count_text(there)} are in {name}"
         fix = f"the full run would read them {math.ceil(needed / there)} times; this one may meet one twice"
         yield argument(spec, source, rule, fix, severity="note" if spec.rehearsal else "warning")
+
+
+def _one_evaluation(spec: RunSpec) -> int:
+    """Return the samples of one evaluation."""
+    batch = spec.get("eval_global_batch_size") or spec.get("global_batch_size")
+    return int(spec.get("eval_iters", 100)) * int(batch)
 
 
 def _requests(spec: RunSpec, steps: int) -> Requests:

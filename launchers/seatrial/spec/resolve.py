@@ -48,7 +48,7 @@ def resolve(
     for full, value in parsed:
         if not full.startswith("profile."):
             fields.override(full, value, "command line")
-    fields.place_text(text.prefix(loaded.data["paths"]["data"]))
+    fields.place_text(loaded.data["paths"]["data"])
     recipe_env = dict(fields.recipe.env) | (dict(fields.recipe.rehearsal_env) if rehearsal else {})
     return RunSpec(
         recipe=fields.recipe.name,
@@ -59,6 +59,7 @@ def resolve(
         environment=_environment(recipe_env, loaded, fields.fields),
         gate=_gate(fields, kind, rehearsal),
         megatron_core=schema.version,
+        profile_sources=loaded.sources,
     )
 
 
@@ -91,10 +92,11 @@ class _Fields:
             return
         self.fields[full] = Field(item.value, owner, item.source, original, changed=True)
 
-    def place_text(self, prefix: str) -> None:
+    def place_text(self, folder: str) -> None:
         """Fill the path of the rehearsal's text in, where the data asks for it."""
         field = self.fields.get("data.data_path")
         if field and field.value and _TEXT in field.value:
+            prefix = text.prefix(folder)
             value = [prefix if item == _TEXT else item for item in field.value]
             self.fields["data.data_path"] = replace(field, value=value)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 SCHEMA_VERSION = 1
@@ -34,7 +34,8 @@ class RunSpec:
     """A resolved run. ``fields`` maps ``section.key`` to a Field, where key is a Megatron argument's dest.
 
     ``profile`` is the resolved profile as plain data, ``gate`` the expectations that the judge applies,
-    ``environment`` the variables that every rank gets (name -> value, never a secret).
+    ``environment`` the variables that every rank gets (name -> value, never a secret). ``profile_sources`` maps a dotted
+    profile key to where its value was written.
     """
 
     recipe: str
@@ -45,6 +46,7 @@ class RunSpec:
     environment: Mapping[str, str]
     gate: Mapping[str, Any]
     megatron_core: str
+    profile_sources: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def world_size(self) -> int:
@@ -58,9 +60,9 @@ class RunSpec:
 
     def get(self, dest: str, default: Any = None) -> Any:
         """Return the value of Megatron argument ``dest`` (in its positive sense), or ``default`` where unset."""
-        for key, field in self.fields.items():
-            if key.partition(".")[2] == dest and field.value is not None:
-                return field.value
+        for key, item in self.fields.items():
+            if key.partition(".")[2] == dest and item.value is not None:
+                return item.value
         return default
 
     def key_of(self, dest: str) -> str:
@@ -79,6 +81,7 @@ class RunSpec:
             "megatron_core": self.megatron_core,
             "hash": self.content_hash,
             "profile": dict(self.profile),
+            "profile_sources": dict(self.profile_sources),
             "environment": dict(self.environment),
             "gate": dict(self.gate),
             "fields": {
@@ -97,7 +100,7 @@ class RunSpec:
         }
         return cls(
             data["recipe"], data["recipe_file"], data["kind"], data["profile"], fields,
-            data["environment"], data["gate"], data["megatron_core"],
+            data["environment"], data["gate"], data["megatron_core"], data["profile_sources"],
         )  # fmt: skip
 
     @property
