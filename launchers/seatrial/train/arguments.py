@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
+from seatrial.errors import SeatrialError
 
-@contextmanager
+
+@contextlib.contextmanager
 def command_line(arguments: Sequence[str]) -> Iterator[None]:
     """Let ``sys.argv`` be ``arguments``: Megatron's parser reads nothing else."""
     kept = sys.argv
@@ -23,10 +26,20 @@ def parse(arguments: Sequence[str]) -> Any:
     """Parse and validate ``arguments`` with Megatron and set its global variables; returns the namespace.
 
     Raises:
-        SystemExit: argparse refuses an argument (its message goes to stderr).
+        SeatrialError: the parser refuses an argument.
         AssertionError: Megatron's validation refuses a combination.
     """
     from megatron.training.arguments import parse_and_validate_args
 
-    with command_line(arguments):
-        return parse_and_validate_args()
+    complaint = io.StringIO()
+    try:
+        with command_line(arguments), contextlib.redirect_stderr(complaint):
+            return parse_and_validate_args()
+    except SystemExit as error:
+        said = complaint.getvalue().strip().splitlines()
+        raise SeatrialError(
+            "Megatron's parser refuses the arguments: " + (said[-1] if said else f"exit {error.code}"),
+            rule="every argument is one of megatron-core's own",
+        ) from error
+    finally:
+        sys.stderr.write(complaint.getvalue())

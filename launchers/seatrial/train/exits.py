@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import datetime
-import json
 import os
 import socket
 import traceback
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from seatrial.run import records
 
 SCHEMA = 1
 
@@ -69,13 +69,11 @@ class ExitRecord:
             "message": None,
             "traceback": None,
             "signals": list(self.signals),
-            "time": datetime.datetime.now(datetime.timezone.utc).isoformat(),
+            "time": records.now(),
         }
         record.update(details)
-        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         try:
-            temporary.write_text(json.dumps(record) + "\n", encoding="utf-8")
-            temporary.replace(self.path)
+            records.write_json(self.path, record)
         except OSError as error:  # a full or vanished disk must not hide how the rank ended
             print(f"[seatrial] cannot write {self.path}: {error}", flush=True)
 

@@ -9,6 +9,7 @@ Its size rules are checked, so that a recipe that the library would refuse is re
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,6 +17,8 @@ import torch
 import torch.distributed as dist
 
 __all__ = ["HybridEPBuffer"]
+
+DOMAIN = "NUM_OF_HYBRID_EP_RANKS_PER_NVLINK_DOMAIN"  # read by the library, too
 
 
 class Handle(NamedTuple):
@@ -70,6 +73,9 @@ class HybridEPBuffer:
             raise ValueError(
                 f"HybridEP needs (experts per rank x ranks) % 4 == 0, got {num_local_experts} x {ranks}"
             )
+        domain = int(os.environ.get(DOMAIN) or ranks)
+        if ranks % domain:
+            raise ValueError(f"HybridEP needs whole NVLink domains: {ranks} ranks, {DOMAIN}={domain}")
         self.group, self.ranks, self.rank = group, ranks, group.rank()
         self.hidden_dim, self.local_experts = hidden_dim, num_local_experts
         self.num_sms = (num_sms_dispatch_api, num_sms_combine_api, num_sms_preprocessing_api)
