@@ -21,12 +21,13 @@ ROOMS: dict[str, tuple[set[str], set[str]]] = {
     "supervise": ({"run", "judge"}, set()),
     "train": (
         {"run"},
-        {"torch", "megatron", "deep_ep", "transformer_engine", "mamba_ssm", "causal_conv1d", "fla"},
+        {"torch", "megatron", "packaging", "deep_ep", "transformer_engine", "mamba_ssm", "causal_conv1d", "fla"},
     ),
     "spec": ({"data"}, LOGIN),
     "check": ({"spec", "data", "run"}, LOGIN),
     "slurm": ({"spec", "check", "data", "run", "supervise"}, LOGIN),
     "report": ({"check", "spec", "run", "judge"}, LOGIN),
+    "sandbox": ({"run"}, set()),
     "cli": ({"spec", "check", "slurm", "report", "run", "judge", "data"}, LOGIN),
 }
 COMPUTE_HOST = ("run", "data", "judge", "supervise")

@@ -26,9 +26,9 @@ def seatrial(*words: str, cwd: Path | None = None, **environment: str) -> subpro
     )
 
 
-@pytest.mark.parametrize("words", [["--help"], ["gate", "--help"], ["render", "--help"], ["check", "--help"], ["verdict", "--help"]])
-def test_help(words: list[str]) -> None:
-    done = seatrial(*words)
+@pytest.mark.parametrize("command", [[], ["gate"], ["render"], ["check"], ["verdict"]])
+def test_help(command: list[str]) -> None:
+    done = seatrial(*command, "--help")
     assert done.returncode == 0
     assert "Usage" in done.stdout
 
@@ -102,7 +102,8 @@ def test_a_missing_megatron_is_one_message(tmp_path: Path) -> None:
         "import sys\n"
         "import importlib.util\n"
         "found = importlib.util.find_spec\n"
-        "importlib.util.find_spec = lambda name, package=None: None if name in ('torch', 'megatron') else found(name, package)\n"
+        "gone = ('torch', 'megatron')\n"
+        "importlib.util.find_spec = lambda name, package=None: None if name in gone else found(name, package)\n"
     )
     runs = tmp_path / "runs"
     for words in (["gate", NANO, "--set", f"profile.paths.runs={runs}"], ["check", NANO, "--deep"]):

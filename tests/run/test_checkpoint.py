@@ -94,7 +94,10 @@ def remove(name: str) -> Callable[[Path], None]:
 
 
 def write(name: str, data: bytes) -> Callable[[Path], None]:
-    return lambda folder: None if (folder / name).write_bytes(data) else None
+    def damage(folder: Path) -> None:
+        (folder / name).write_bytes(data)
+
+    return damage
 
 
 def listing(path: str) -> Callable[[Path], None]:

@@ -56,7 +56,10 @@ def test_a_tail_gives_each_line_once(tmp_path: Path) -> None:
 
 def test_two_writers_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    code = f"from seatrial.run import records; from pathlib import Path\nfor n in range(200): records.append_event(Path({str(path)!r}), 'tick', n=n, filling='x' * 500)"
+    code = (
+        "from seatrial.run import records; from pathlib import Path\n"
+        f"for n in range(200): records.append_event(Path({str(path)!r}), 'tick', n=n, filling='x' * 500)"
+    )
     writers = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
     assert [w.wait() for w in writers] == [0, 0]
     assert sorted(e["n"] for e in records.read_lines(path)) == sorted([*range(200), *range(200)])

@@ -49,7 +49,8 @@ def main() -> None:
     if fate.get("unfinished"):
         sys.stdout.write("a last line without its end")
         sys.stdout.flush()
-    record = {"schema": 1, "rank": rank, "code": end, "how": "completed" if end == 0 else "exit", "message": fate.get("message")}
+    how = "completed" if end == 0 else "exit"
+    record = {"schema": 1, "rank": rank, "code": end, "how": how, "message": fate.get("message")}
     (Path(plan["attempt_folder"]) / f"exit-{rank:05d}.json").write_text(json.dumps(record))
     sys.exit(end)
 

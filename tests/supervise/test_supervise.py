@@ -88,7 +88,8 @@ def test_complete(tmp_path: Path) -> None:
     assert (done["outcome"], done["first_step"], done["last_step"]) == ("completed", 1, STEPS)
     assert done["ranks"] == [{"rank": r, "code": 0, "record": True} for r in range(3)]
     assert [m["step"] for m in records.read_lines(folder.metrics)] == [1, 2, 3, 4]
-    assert {e["which"] for e in records.read_lines(folder.events) if e["event"] == "evaluation"} == {"validation", "test"}
+    evaluated = {e["which"] for e in records.read_lines(folder.events) if e["event"] == "evaluation"}
+    assert evaluated == {"validation", "test"}
 
 
 HANG = {"steps": 1, "exit": "hang"}
@@ -97,7 +98,7 @@ HANG = {"steps": 1, "exit": "hang"}
 @pytest.mark.parametrize(
     ("fate", "code", "words"),
     [
-        ({"1": {"steps": 2, "exit": 42, "message": "out of luck"}, "all": HANG}, 42, ["rank 1", "exit code 42", "out of luck"]),
+        ({"1": {"steps": 2, "exit": 42, "message": "no luck"}, "all": HANG}, 42, ["rank 1", "exit code 42", "no luck"]),
         ({"2": {"steps": 2, "exit": 42}, "all": HANG | {"ignore_term": True}}, 42, ["rank 2"]),
         ({"0": {"steps": 2, "exit": "kill"}, "all": HANG}, 137, ["rank 0", "SIGKILL", "without an exit record"]),
         ({"all": {"steps": 3}}, exit_codes.NOT_DONE, ["step 3 of 4"]),

@@ -30,7 +30,8 @@ def print_findings(findings: Iterable[Finding]) -> None:
     for finding in findings:
         style = STYLES[finding.severity]
         value = f" = {finding.value!r}" if finding.value is not None else ""
-        out.print(f"[{style}]{finding.severity}[/]: {escape(finding.field + value)}: {escape(finding.rule)}", soft_wrap=True)  # fmt: skip
+        text = f"{escape(finding.field + value)}: {escape(finding.rule)}"
+        out.print(f"[{style}]{finding.severity}[/]: {text}", soft_wrap=True)
         details = [f"in {finding.file}" if finding.file else "", f"fix: {finding.fix}" if finding.fix else ""]
         text = "; ".join(d for d in details if d)
         if text:

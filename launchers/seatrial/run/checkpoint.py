@@ -1,8 +1,8 @@
 """Is a checkpoint whole? Told without torch: metadata is read by an unpickler that builds inert stand-ins only.
 
-Whole means: `.metadata` lists files, each of them exists and is at least as long as its last piece reaches, the common
-state can be read, and `metadata.json` is there (torch_dist format). Megatron-Core 0.19 keeps the common state inside the
-shards, as `common_state`; before that it was the file `common.pt`. Flipped bits inside a tensor are not seen.
+Whole means: `.metadata` lists files, each of them exists and is at least as long as its last piece reaches, the
+common state can be read, and `metadata.json` is there (torch_dist format). Megatron-Core 0.19 keeps the common state
+inside the shards, as `common_state`; before that it was the file `common.pt`. Flipped bits inside a tensor are not seen.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
 import time
@@ -122,7 +121,7 @@ class RunFolder:
         """Make the next attempt's folder."""
         attempts = self.attempts()
         attempt = self.attempt(attempts[-1].number + 1 if attempts else 0)
-        os.mkdir(attempt.path, 0o700)
+        attempt.path.mkdir(mode=0o700)
         return attempt
 
 

@@ -150,7 +150,8 @@ def _validate(data: dict[str, Any], sources: Mapping[str, str], file: YamlFile) 
         dotted = ".".join(location)
         unknown = first["type"] == "extra_forbidden"
         # An item of a list has no source of its own: its field's stands for it.
-        source = next((sources[p] for p in (".".join(location[:n]) for n in range(len(location), 0, -1)) if p in sources), "")  # fmt: skip
+        places = (".".join(location[:n]) for n in range(len(location), 0, -1))
+        source = next((sources[place] for place in places if place in sources), "")
         raise SeatrialError(
             f"unknown profile key {dotted!r}" if unknown else f"wrong value in the profile: {first['msg']}",
             file=source or Path(file.path.name),

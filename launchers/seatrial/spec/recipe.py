@@ -95,8 +95,8 @@ def _find(name: str) -> Path:
         return library.shipped("recipes") / f"{aliases[name]}.yaml"
     known = [*recipe_names(), *aliases]
     raise SeatrialError(
-        f"unknown recipe {name!r}", value=name, rule=f"one of {', '.join(recipe_names())}, an alias, or a YAML file's path",
-        fix=did_you_mean(name, known),
+        f"unknown recipe {name!r}", value=name,
+        rule=f"one of {', '.join(recipe_names())}, an alias, or a YAML file's path", fix=did_you_mean(name, known),
     )  # fmt: skip
 
 
@@ -159,7 +159,8 @@ class _Merged:
             if at[0] == "rehearsal" and key not in REHEARSAL_MAY_CHANGE:
                 raise SeatrialError(
                     f"a rehearsal may not change {key!r}", key=full, value=value,
-                    rule="it changes sizes, batch, data, tokenizer, and kernels without a CPU form, and nothing else", **here,
+                    rule="it changes sizes, batch, data, tokenizer, and kernels without a CPU form, nothing else",
+                    **here,
                 )  # fmt: skip
             other = section_of(key, self.values)
             if other and other != at[-1]:
@@ -207,7 +208,7 @@ def _gate(file: YamlFile, at: tuple[str, ...], data: Any) -> dict[str, Any]:
     ratio = gate.get("learning_ratio")
     if ratio is not None and (isinstance(ratio, bool) or not isinstance(ratio, (int, float)) or not 0 < ratio <= 1):
         raise SeatrialError(
-            "wrong value", file=file.path, line=file.line(*at, "learning_ratio"), key="gate.learning_ratio", value=ratio,
-            rule="a number above 0 and at most 1, or null",
+            "wrong value", file=file.path, line=file.line(*at, "learning_ratio"), key="gate.learning_ratio",
+            value=ratio, rule="a number above 0 and at most 1, or null",
         )  # fmt: skip
     return gate

@@ -34,8 +34,8 @@ class RunSpec:
     """A resolved run. ``fields`` maps ``section.key`` to a Field, where key is a Megatron argument's dest.
 
     ``profile`` is the resolved profile as plain data, ``gate`` the expectations that the judge applies,
-    ``environment`` the variables that every rank gets (name -> value, never a secret). ``profile_sources`` maps a dotted
-    profile key to where its value was written.
+    ``environment`` the variables that every rank gets (name -> value, never a secret). ``profile_sources`` maps a
+    dotted profile key to where its value was written.
     """
 
     recipe: str

@@ -35,7 +35,7 @@ class Argument:
         return self.key != self.dest
 
     def problem(self, value: Any) -> str | None:
-        """Return the rule that ``value`` breaks, or None. ``None`` (unset) is right only where Megatron's default is."""
+        """Return the rule that ``value`` breaks, or None. Unset is right only where Megatron's default is None."""
         if value is None:
             return None if self.default is None else f"cannot be unset: Megatron's default is {self.default!r}"
         if self.kind != "value":
