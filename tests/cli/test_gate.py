@@ -1,0 +1,61 @@
+"""The main job, end to end: every recipe's gate, rehearsed through the command that a user types."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seatrial.run import records
+from seatrial.run.layout import RunFolder
+from tests.cli.test_cli import NANO, seatrial
+
+pytestmark = pytest.mark.train
+
+
+def gate(recipe: str, runs: Path, *settings: str) -> tuple[dict[str, Any], RunFolder]:
+    """Run a gate that must PASS; return its verdict and run folder."""
+    words = [word for setting in (f"profile.paths.runs={runs}", *settings) for word in ("--set", setting)]
+    done = seatrial("gate", recipe, *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    folder = RunFolder(next(runs.iterdir()))
+    assert str(folder.path) in done.stdout
+    return dict(records.read_json(folder.verdict)), folder
+
+
+def evidence(folder: RunFolder) -> dict[str, Any]:
+    return [e for e in records.read_lines(folder.events) if e["event"] == "evidence"][-1]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "moe", "losses"),
+    [
+        (NANO, True, {"lm loss", "seq_load_balancing_loss"}),
+        ("qwen35_35b_a3b_gb200", True, {"lm loss", "mtp_1 loss", "global_load_balancing_loss"}),
+        ("qwen35_9b_gb200", False, {"lm loss", "mtp_1 loss"}),
+    ],
+)
+def test_every_recipe_passes_its_rehearsed_gate(recipe: str, moe: bool, losses: set[str], tmp_path: Path) -> None:
+    verdict, folder = gate(recipe, tmp_path / "runs")
+    assert verdict["verdict"] == "PASS"
+    assert verdict["rehearsal"] is True
+    steps = list(records.read_lines(folder.metrics))
+    assert [s["step"] for s in steps] == list(range(1, 101))
+    assert losses <= set(steps[0]["losses"])
+    seen = evidence(folder)
+    assert (seen["dispatch_calls"] > 0) is moe
+    assert seen["cuda_graphs_captured"] == 0
+    again = seatrial("verdict", str(folder.path), "--json")
+    assert again.returncode == 0
+    assert json.loads(again.stdout)["rules"] == verdict["rules"]
+
+
+def test_nano_at_eight_ranks_with_ep8(tmp_path: Path) -> None:
+    verdict, folder = gate(
+        NANO, tmp_path / "runs", "profile.gpus_per_node=8", "parallel.expert_model_parallel_size=8"
+    )
+    assert verdict["verdict"] == "PASS"
+    assert evidence(folder)["world_size"] == 8
+    assert len(records.read_json(folder.attempt(0).record)["ranks"]) == 8
