@@ -21,8 +21,19 @@ from typing import Any
 
 from seatrial.errors import SeatrialError
 
-RESOLVED_ARGUMENTS = ["world_size", "data_parallel_size", "global_batch_size", "micro_batch_size", "train_iters", "lr_decay_iters", "lr_warmup_iters", "lr", "min_lr", "weight_decay", "start_weight_decay", "end_weight_decay", "seq_length", "num_layers", "padded_vocab_size", "params_dtype", "check_for_nan_in_loss_and_grad", "ckpt_format", "rerun_mode"]
-RESOLVED_MODEL = ["num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", "num_moe_experts", "moe_router_topk", "moe_router_dtype", "moe_token_dispatcher_type", "moe_flex_dispatcher_backend", "moe_flex_dispatcher_num_sms", "expert_model_parallel_size", "mtp_num_layers", "experimental_attention_variant", "is_hybrid_model", "transformer_impl", "cuda_graph_impl", "attention_dropout", "hidden_dropout"]
+RESOLVED_ARGUMENTS = (
+    "world_size", "data_parallel_size", "global_batch_size", "micro_batch_size", "train_iters",
+    "lr_decay_iters", "lr_warmup_iters", "lr", "min_lr", "weight_decay", "start_weight_decay",
+    "end_weight_decay", "seq_length", "num_layers", "padded_vocab_size", "params_dtype",
+    "check_for_nan_in_loss_and_grad", "ckpt_format", "rerun_mode",
+)  # fmt: skip
+RESOLVED_MODEL = (
+    "num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups",
+    "num_moe_experts", "moe_router_topk", "moe_router_dtype", "moe_token_dispatcher_type",
+    "moe_flex_dispatcher_backend", "moe_flex_dispatcher_num_sms", "expert_model_parallel_size",
+    "mtp_num_layers", "experimental_attention_variant", "is_hybrid_model", "transformer_impl",
+    "cuda_graph_impl", "attention_dropout", "hidden_dropout",
+)  # fmt: skip
 
 
 @dataclasses.dataclass

@@ -25,7 +25,7 @@ SYMBOLS = {
 
 def declare() -> list[str]:
     """Set the stand-in in this process; returns what was stood in, one sentence each. What is real stays."""
-    import importlib
+    import importlib.util
 
     import torch
     from megatron.core import utils

@@ -16,45 +16,28 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from seatrial.errors import SeatrialError
+
+from . import gloo
 
 CPU = torch.device("cpu")
 CAPABILITY = (10, 0)  # a GB200's, so that Megatron takes the branches of the hardware that is rehearsed
 
 # Every factory that takes ``device=``.
-FACTORIES = [
-    "arange",
-    "as_tensor",
-    "empty",
-    "empty_like",
-    "empty_strided",
-    "eye",
-    "full",
-    "full_like",
-    "linspace",
-    "ones",
-    "ones_like",
-    "rand",
-    "randint",
-    "randn",
-    "randperm",
-    "tensor",
-    "zeros",
-    "zeros_like",
-]
-METHODS = ["new_empty", "new_full", "new_ones", "new_tensor", "new_zeros"]
-LEGACY_TYPES = [
-    "FloatTensor",
-    "DoubleTensor",
-    "HalfTensor",
-    "BFloat16Tensor",
-    "IntTensor",
-    "LongTensor",
-    "ByteTensor",
+FACTORIES = (
+    "arange", "as_tensor", "empty", "empty_like", "empty_strided", "eye", "full", "full_like", "linspace",
+    "ones", "ones_like", "rand", "randint", "randn", "randperm", "tensor", "zeros", "zeros_like",
+)  # fmt: skip
+METHODS = ("new_empty", "new_full", "new_ones", "new_tensor", "new_zeros")
+LEGACY_TYPES = (
+    "FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor", "IntTensor", "LongTensor", "ByteTensor",
     "BoolTensor",
-]
+)  # fmt: skip
+NOTHING_TO_DO = (
+    "synchronize", "empty_cache", "reset_peak_memory_stats", "reset_max_memory_allocated", "init", "ipc_collect",
+    "set_device", "set_stream", "set_per_process_memory_fraction",
+)  # fmt: skip
 
 
 class Stream:
@@ -128,7 +111,7 @@ def install() -> None:
     refuse_gpu()
     _install_cuda_module()
     _install_tensors()
-    _install_distributed()
+    gloo.install()
     _install_random()
 
 
@@ -156,17 +139,7 @@ def _install_cuda_module() -> None:
         setattr(cuda, name, lambda *_, _answer=answer, **__: _answer)
     for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"):
         setattr(cuda, name, lambda *_, **__: 0)
-    for name in [
-        "synchronize",
-        "empty_cache",
-        "reset_peak_memory_stats",
-        "reset_max_memory_allocated",
-        "init",
-        "ipc_collect",
-        "set_device",
-        "set_stream",
-        "set_per_process_memory_fraction",
-    ]:
+    for name in NOTHING_TO_DO:
         setattr(cuda, name, lambda *_, **__: None)
     cuda.memory_stats = lambda *_, **__: collections.defaultdict(int)
     stream = Stream()
@@ -238,65 +211,3 @@ def _install_random() -> None:
 
     megatron_random._set_cuda_rng_state = lambda state, *_, **__: torch.set_rng_state(state)
     megatron_random._get_cuda_rng_state = lambda *_, **__: torch.get_rng_state()
-
-
-def _install_distributed() -> None:
-    init, new_group, barrier = dist.init_process_group, dist.new_group, dist.barrier
-    all_to_all = dist.all_to_all_single
-
-    @functools.wraps(init)
-    def init_process_group(backend: Any = None, *args: Any, **kwargs: Any) -> Any:
-        kwargs.pop("device_id", None)
-        return init("gloo", *args, **kwargs)
-
-    @functools.wraps(new_group)
-    def gloo_group(
-        ranks: Any = None, timeout: Any = None, backend: Any = None, pg_options: Any = None, **kwargs: Any
-    ) -> Any:
-        kwargs.pop("device_id", None)
-        return new_group(ranks, timeout=timeout, backend="gloo", **kwargs)
-
-    @functools.wraps(barrier)
-    def plain_barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Any:
-        return barrier(group=group, async_op=async_op)
-
-    @functools.wraps(all_to_all)
-    def all_to_all_single(
-        output: Any, input: Any, output_split_sizes: Any = None, input_split_sizes: Any = None, **kwargs: Any
-    ) -> Any:
-        # Megatron moves split sizes to the host only if they are CUDA tensors; gloo wants integers.
-        sizes = [s.tolist() if hasattr(s, "tolist") else s for s in (output_split_sizes, input_split_sizes)]
-        return all_to_all(output, input, *sizes, **kwargs)
-
-    rebound: Any = dist
-    rebound.init_process_group, rebound.new_group, rebound.barrier = (
-        init_process_group,
-        gloo_group,
-        plain_barrier,
-    )
-    rebound.all_to_all_single = all_to_all_single
-    _install_average()
-
-
-def _install_average() -> None:
-    """gloo has no AVG: divide by the group's size, then sum."""
-    reduce_scatter, all_reduce = dist.reduce_scatter_tensor, dist.all_reduce
-
-    @functools.wraps(reduce_scatter)
-    def reduce_scatter_tensor(
-        output: Any, input: Any, op: Any = dist.ReduceOp.SUM, group: Any = None, async_op: bool = False
-    ) -> Any:
-        if op == dist.ReduceOp.AVG:
-            input, op = input.div_(dist.get_world_size(group)), dist.ReduceOp.SUM
-        return reduce_scatter(output, input, op=op, group=group, async_op=async_op)
-
-    @functools.wraps(all_reduce)
-    def average_all_reduce(
-        tensor: Any, op: Any = dist.ReduceOp.SUM, group: Any = None, async_op: bool = False
-    ) -> Any:
-        if op == dist.ReduceOp.AVG:
-            tensor, op = tensor.div_(dist.get_world_size(group)), dist.ReduceOp.SUM
-        return all_reduce(tensor, op=op, group=group, async_op=async_op)
-
-    rebound: Any = dist
-    rebound.reduce_scatter_tensor, rebound.all_reduce = reduce_scatter_tensor, average_all_reduce
