@@ -1,7 +1,12 @@
 """A rank program for the supervisor's tests: prints what a rank prints, and ends as it is told.
 
-``FATE`` in the environment is JSON: rank -> {"steps": N, "exit": code | "kill" | "hang", "ignore_term": bool,
-"final": bool}. Rank logs, exit records and checkpoints are written as the real ranks write them.
+``FATE`` in the environment is JSON: rank (or "all") -> what becomes of it:
+  steps, first: how many steps it runs, and from which on (after the plan's --ckpt-step where that is given)
+  pace: seconds a step      print: a file to print instead of steps, as fast as it can
+  nan_at: step without loss      final: whether it evaluates at the end      unfinished: ends without a newline
+  exit: a code, "kill" (SIGKILL to itself), "hang" or "vanish" (code 0, no exit record)
+  message, time: for its exit record      ignore_term      helper: leaves a process behind
+Exit records are written as the real ranks write them.
 """
 
 from __future__ import annotations
@@ -9,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -16,7 +22,7 @@ from pathlib import Path
 LINE = (
     " [2026-12-01 02:27:42.570068] iteration {step:8d}/{of:8d} | consumed samples: {samples:12d} | "
     "elapsed time per iteration (ms): 20.0 | throughput per GPU (TFLOP/s/GPU): 0.0 | learning rate: 2.083333E-06 | "
-    "global batch size:     4 | lm loss: {loss} | loss scale: 1.0 | grad norm: 1.090 | "
+    "global batch size:     4 | {loss}loss scale: 1.0 | grad norm: 1.090 | "
     "number of skipped iterations:   0 | number of nan iterations:   0 |"
 )
 FINAL = " validation loss at iteration {of} on {which} set | lm loss value: 3.634062E+00 | lm loss PPL: 3.786631E+01 | "
@@ -29,11 +35,20 @@ def main() -> None:
     fate = fates.get(str(rank), fates.get("all", {}))
     if fate.get("ignore_term"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    of = int(plan["arguments"][plan["arguments"].index("--train-iters") + 1])
+    if fate.get("helper"):
+        helper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        print(f"helper {helper.pid}", flush=True)
+    words = plan["arguments"]
+    of = int(words[words.index("--train-iters") + 1])
+    loaded = int(words[words.index("--ckpt-step") + 1]) if "--ckpt-step" in words else 0
+    first = fate.get("first", loaded + 1)
     last = rank == plan["world_size"] - 1
-    for step in range(1, fate.get("steps", of) + 1):
+    if last and "print" in fate:
+        sys.stdout.write(Path(fate["print"]).read_text())
+        first = of + 1
+    for step in range(first, fate.get("steps", of) + 1):
         if last:
-            loss = "NAN" if step == fate.get("nan_at") else f"{5 - step / of:.6E}"
+            loss = "" if step == fate.get("nan_at") else f"lm loss: {5 - step / of:.6E} | "
             print(LINE.format(step=step, of=of, samples=4 * step, loss=loss), flush=True)
         if Path(plan["stop_file"]).exists():
             break
@@ -41,18 +56,31 @@ def main() -> None:
     if last and fate.get("final", True):
         for which in ("validation", "test"):
             print(FINAL.format(of=of, which=which), flush=True)
-    end = fate.get("exit", 0)
-    if end == "kill":
+    end(plan, rank, fate)
+
+
+def end(plan: dict, rank: int, fate: dict) -> None:  # type: ignore[type-arg]
+    code = fate.get("exit", 0)
+    if code == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
-    if end == "hang":
+    if code == "hang":
         time.sleep(600)
     if fate.get("unfinished"):
         sys.stdout.write("a last line without its end")
         sys.stdout.flush()
-    how = "completed" if end == 0 else "exit"
-    record = {"schema": 1, "rank": rank, "code": end, "how": how, "message": fate.get("message")}
+    if code == "vanish":
+        os._exit(0)
+    how = "completed" if code == 0 else "exit"
+    record = {
+        "schema": 1,
+        "rank": rank,
+        "code": code,
+        "how": how,
+        "message": fate.get("message"),
+        "time": fate.get("time"),
+    }
     (Path(plan["attempt_folder"]) / f"exit-{rank:05d}.json").write_text(json.dumps(record))
-    sys.exit(end)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -3,29 +3,45 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 from seatrial.judge.parse import LogParser
-from seatrial.judge.records import EvaluationRecord, Evidence, Record, SaveRecord, StepRecord
-from seatrial.run import records
-from seatrial.run.layout import RunFolder
+from seatrial.judge.records import EvaluationRecord, Evidence, ExitNotice, Record, SaveRecord, Start, StepRecord
+from seatrial.supervise.journal import Journal
 
+STEP = "step"
 _READ = 1 << 20
-_TAIL = 1 << 14
+_MOST_READS = 16  # a rank that floods its log must not keep the others unwatched
+
+
+@dataclass
+class Seen:
+    """What the logs of an attempt have told so far. ``evaluations``: (step, "interval" | "validation" | "test")."""
+
+    first_step: Optional[int] = None
+    last_step: Optional[int] = None
+    evaluations: set[tuple[int, str]] = field(default_factory=set)
+    saved_steps: list[int] = field(default_factory=list)
 
 
 class LogFollower:
-    """Reads every rank's log of one attempt; ``poll`` takes what is new."""
+    """Reads every rank's log of one attempt; ``poll`` takes what is new.
 
-    def __init__(self, folder: RunFolder, attempt: int, logs: Sequence[Path]) -> None:
-        self._folder = folder
+    ``recorded`` counts, by event name and STEP, what an earlier follower of the same logs has put on record already:
+    that much is read again and not recorded twice.
+    """
+
+    def __init__(
+        self, logs: Sequence[Path], attempt: int, journal: Journal, recorded: Optional[Mapping[str, int]] = None
+    ) -> None:
         self._logs = [_Log(path, attempt) for path in logs]
-        self._attempt = attempt
-        self.first_step: Optional[int] = None
-        self.last_step: Optional[int] = None
-        self.evaluated: set[str] = set()
+        self._attempt, self._journal = attempt, journal
+        self._recorded = Counter(recorded or {})
+        self.seen = Seen()
 
     def poll(self) -> None:
         """Write records and events for what the logs have gained."""
@@ -34,56 +50,78 @@ class LogFollower:
                 self._take(record)
 
     def close(self) -> None:
-        """Read the logs to their end, an unfinished last line too."""
-        self.poll()
+        """Read the logs to their end, an unfinished last line too. Call it once, after the last rank has ended."""
         for log in self._logs:
-            for record in log.parser.close():
+            for record in log.rest():
                 self._take(record)
 
     def _take(self, record: Record) -> None:
+        seen = self.seen
         if isinstance(record, StepRecord):
-            records.append_line(self._folder.metrics, record.to_json())
-            self.first_step = record.step if self.first_step is None else self.first_step
-            self.last_step = record.step
+            seen.first_step = record.step if seen.first_step is None else seen.first_step
+            seen.last_step = record.step
+            if self._is_new(STEP):
+                self._journal.step(record.to_json())
         elif isinstance(record, EvaluationRecord):
-            self.evaluated.add(record.which)
-            self._event("evaluation", record)
+            seen.evaluations.add((record.iteration, record.which))
+            self._event("evaluation", record, f"{record.which} loss at step {record.iteration}: {dict(record.losses)}")
         elif isinstance(record, SaveRecord) and record.phase == "finished":
-            self._event("checkpoint_saved", record)
+            seen.saved_steps.append(record.iteration)
+            self._event("checkpoint_saved", record, f"checkpoint {record.iteration} saved")
         elif isinstance(record, Evidence):
             self._event("evidence", record)
+        elif isinstance(record, Start):
+            self._event("loop_started", record)
+        elif isinstance(record, ExitNotice):
+            self._event("loop_ended", record)
 
-    def _event(self, name: str, record: Record) -> None:
-        details = {k: v for k, v in record.to_json().items() if k not in ("schema", "time", "event")}
-        records.append_event(self._folder.events, name, **{**details, "attempt": self._attempt})
+    def _event(self, name: str, record: Record, line: str = "") -> None:
+        if self._is_new(name):
+            self._journal.event(name, **{**_details(record), "attempt": self._attempt})
+            if line:
+                self._journal.say(line)
+
+    def _is_new(self, name: str) -> bool:
+        known = self._recorded[name] > 0
+        self._recorded[name] -= known
+        return not known
+
+
+def _details(record: Record) -> dict[str, Any]:
+    data = record.to_json()
+    if "iteration" in data:
+        data["step"] = data["iteration"]
+    return data
 
 
 class _Log:
+    """One growing log, read on from where it was left. What is no UTF-8 is replaced; a torn character waits."""
+
     def __init__(self, path: Path, attempt: int) -> None:
-        self.path, self.parser = path, LogParser(attempt)
+        self._path, self._parser = path, LogParser(attempt)
         self._offset = 0
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def read(self) -> list[Record]:
         found: list[Record] = []
         try:
-            with self.path.open("rb") as stream:
+            with self._path.open("rb") as stream:
                 stream.seek(self._offset)
-                while True:
+                for _ in range(_MOST_READS):
                     data = stream.read(_READ)
                     if not data:
-                        return found
+                        break
                     self._offset += len(data)
-                    found += self.parser.feed(self._decoder.decode(data))
-        except FileNotFoundError:
+                    found += self._parser.feed(self._decoder.decode(data))
+        except OSError:
+            # Not there yet, or a shared file system's bad moment: the next look goes on from the same place.
             return found
+        return found
 
-
-def last_lines(path: Path, count: int = 15) -> list[str]:
-    """Return the last lines of a log, for a record."""
-    try:
-        with path.open("rb") as stream:
-            stream.seek(max(0, path.stat().st_size - _TAIL))
-            return stream.read().decode("utf-8", "replace").splitlines()[-count:]
-    except OSError:
-        return []
+    def rest(self) -> list[Record]:
+        found: list[Record] = []
+        before = -1
+        while before != self._offset:
+            before = self._offset
+            found += self.read()
+        return found + self._parser.feed(self._decoder.decode(b"", True)) + self._parser.close()

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional
 
+from seatrial.errors import SeatrialError
 from seatrial.run.layout import Attempt, RunFolder
+from seatrial.run.records import SCHEMA
 
 EXIT_SIGNAL = "SIGUSR2"
-_FIRST_TIMEOUT_MINUTES = 30  # cold JIT caches: the first collective can wait for minutes
+FIRST_TIMEOUT_MINUTES = 30  # cold JIT caches: the first collective can wait for minutes
+LATER_TIMEOUT_MINUTES = 10  # Megatron's default
+
+# What is added below, as argparse dests: no recipe, kind or command line may set them.
+RUN_OWNED = frozenset({
+    "save", "load", "ckpt_step", "exit_on_missing_checkpoint", "exit_signal", "exit_signal_handler", "tensorboard_dir",
+    "data_cache_path", "distributed_timeout_minutes", "distributed_backend",
+})  # fmt: skip
 
 
 def value(spec: Mapping[str, Any], dest: str, default: Any = None) -> Any:
@@ -19,35 +28,56 @@ def value(spec: Mapping[str, Any], dest: str, default: Any = None) -> Any:
     return default
 
 
-def run_arguments(spec: Mapping[str, Any], folder: RunFolder, *, resume: bool) -> list[str]:
-    """Return the arguments that only the run may set: folders, exit signal, time-outs, backend."""
+def run_arguments(device: str, folder: RunFolder, attempt: int, resume_step: Optional[int]) -> list[str]:
+    """Return the arguments that only the run may set: folders, exit signal, time-outs, backend.
+
+    Without ``resume_step`` there is no --load, and Megatron looks for no checkpoint. With it the step is named (the
+    tracker file may name one that is not whole), and a missing one ends the ranks instead of starting them at 0.
+    """
+    minutes = LATER_TIMEOUT_MINUTES if attempt else FIRST_TIMEOUT_MINUTES
     words = [
         "--save", str(folder.checkpoints),
         "--tensorboard-dir", str(folder.tensorboard),
         "--data-cache-path", str(folder.data_cache),
         "--exit-signal-handler", "--exit-signal", EXIT_SIGNAL,
-        "--distributed-timeout-minutes", str(_FIRST_TIMEOUT_MINUTES),
+        "--distributed-timeout-minutes", str(minutes),
+        "--distributed-backend", "gloo" if device == "cpu" else "nccl",
     ]  # fmt: skip
-    if resume:
-        words += ["--load", str(folder.checkpoints), "--exit-on-missing-checkpoint"]
-    if spec["profile"]["device"] == "cpu":
-        words += ["--distributed-backend", "gloo"]
+    if resume_step is not None:
+        words += ["--load", str(folder.checkpoints), "--ckpt-step", str(resume_step), "--exit-on-missing-checkpoint"]
     return words
 
 
-def make_plan(spec: Mapping[str, Any], folder: RunFolder, attempt: Attempt, *, resume: bool = False) -> dict[str, Any]:
-    """Return the document that the ranks read as plan.json."""
+def make_plan(
+    spec: Mapping[str, Any], folder: RunFolder, attempt: Attempt, resume_step: Optional[int] = None
+) -> dict[str, Any]:
+    """Return the document that the ranks read as plan.json.
+
+    Raises:
+        SeatrialError: the spec sets an argument of the run's own.
+    """
+    words = [str(word) for word in spec["arguments"]]
+    _refuse_ours(words, folder)
+    device = str(spec["profile"]["device"])
     return {
-        "schema": 1,
+        "schema": SCHEMA,
         "run_id": spec["run_id"],
         "attempt": attempt.number,
-        "arguments": [*spec["arguments"], *run_arguments(spec, folder, resume=resume)],
-        "world_size": spec["world_size"],
-        "device": spec["profile"]["device"],
+        "arguments": [*words, *run_arguments(device, folder, attempt.number, resume_step)],
+        "world_size": int(spec["world_size"]),
+        "device": device,
         "rehearsal": spec["rehearsal"],
         "attempt_folder": str(attempt.path),
         "stop_file": str(attempt.stop_file),
         "exit_signal": EXIT_SIGNAL,
         "schedule_iters": value(spec, "lr_decay_iters") or value(spec, "train_iters"),
         "environment": dict(spec["environment"]),
+        "resume_step": resume_step,
     }
+
+
+def _refuse_ours(words: Sequence[str], folder: RunFolder) -> None:
+    for word in words:
+        name = word.partition("=")[0]
+        if name.startswith("--") and name[2:].replace("-", "_") in RUN_OWNED:
+            raise SeatrialError("only the run itself sets this", file=folder.spec, key=name, fix="leave it out")

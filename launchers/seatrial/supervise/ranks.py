@@ -1,9 +1,11 @@
-"""Ranks as processes of this machine: started, watched and ended by process id."""
+"""Ranks as processes of this machine: started, watched and ended by process id. None outlives the supervisor."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -11,89 +13,134 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Optional
+from typing import Callable, NamedTuple, Optional
 
-# Names that an outer job or launcher may have left behind; a rank must not believe them.
-_STALE = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK")
-_STALE_PREFIXES = ("SLURM_", "SUBMITIT_", "TORCHELASTIC_", "PMI_", "PMIX_", "OMPI_")
+from seatrial.errors import SeatrialError
+from seatrial.supervise.environment import local_rank_environment
+
 _PR_SET_PDEATHSIG = 1
+_POLL_SECONDS = 0.02
+
+
+class Ended(NamedTuple):
+    """A rank's end: its return code (negative: ended by that signal), and whether it was we who killed it."""
+
+    rank: int
+    status: int
+    killed: bool
 
 
 class LocalRanks:
-    """``world_size`` processes, each the leader of its own process group, each with its own log."""
+    """One process for each of ``logs``, each the leader of its own session and process group.
+
+    ``environment`` wins over ``base``, the supervisor's own. Use it from one thread: the kernel ends the ranks when the
+    thread that started them is gone.
+    """
 
     def __init__(
         self, command: Sequence[str], logs: Sequence[Path], environment: Mapping[str, str], base: Mapping[str, str]
     ) -> None:
-        """Start one process for each of ``logs``; ``environment`` wins over ``base``, the supervisor's own."""
-        self._processes: list[subprocess.Popen[bytes]] = []
-        clean = {k: v for k, v in base.items() if k not in _STALE and not k.startswith(_STALE_PREFIXES)}
-        port = str(free_port())
-        try:
-            for rank, log in enumerate(logs):
-                place = {
-                    "RANK": str(rank),
-                    "WORLD_SIZE": str(len(logs)),
-                    "LOCAL_RANK": str(rank),
-                    "LOCAL_WORLD_SIZE": str(len(logs)),
-                    "MASTER_ADDR": "127.0.0.1",
-                    "MASTER_PORT": port,
-                    "PYTHONUNBUFFERED": "1",
-                }
-                self._processes.append(_start(command, log, {**clean, **environment, **place}))
-        except BaseException:
-            self.end()
-            raise
+        self._command, self._logs = list(command), list(logs)
+        self._environment, self._base = dict(environment), dict(base)
+        self._running: dict[int, subprocess.Popen[bytes]] = {}
 
-    def codes(self) -> list[Optional[int]]:
-        """Return each rank's exit code: None while it runs, ``-N`` where signal N ended it."""
-        return [process.poll() for process in self._processes]
+    def start(self) -> list[int]:
+        """Start all ranks; return their process ids, by rank.
+
+        Raises:
+            SeatrialError: a process cannot be started. Those that were are ended.
+        """
+        port, before_exec = free_port(), _die_with_parent()
+        try:
+            for rank, log in enumerate(self._logs):
+                with log.open("ab") as stream:
+                    self._running[rank] = subprocess.Popen(
+                        self._command,
+                        stdin=subprocess.DEVNULL,
+                        stdout=stream,
+                        stderr=subprocess.STDOUT,
+                        env=local_rank_environment(
+                            self._base, self._environment, rank=rank, world_size=len(self._logs), port=port
+                        ),
+                        start_new_session=True,
+                        preexec_fn=before_exec,
+                    )
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            raise SeatrialError(
+                f"cannot start a rank: {error}",
+                value=self._command[0],
+                fix="set profile.host_python to a Python of this host",
+            ) from error
+        return [self._running[rank].pid for rank in range(len(self._logs))]
 
     @property
-    def pids(self) -> list[int]:
-        return [process.pid for process in self._processes]
+    def running(self) -> list[int]:
+        """The ranks that have not been seen to end."""
+        return sorted(self._running)
 
-    def end(self, grace_seconds: float = 0.0) -> list[int]:
-        """End what still runs: wait ``grace_seconds`` for it to end by itself, then kill. Return all codes.
-
-        Each rank's whole process group is killed, also where the rank itself has ended: its helpers go with it.
-        """
-        deadline = time.monotonic() + grace_seconds
-        while None in self.codes() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        for process in self._processes:
+    def poll(self) -> list[Ended]:
+        """Return the ranks that have ended since the last look. What a rank leaves behind in its group is killed."""
+        ended = []
+        for rank, process in list(self._running.items()):
+            if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                continue
+            # Until it is reaped its number, and so its group's, is nobody else's.
             _kill_group(process.pid)
-        return [process.wait() for process in self._processes]
+            ended.append(Ended(rank, process.wait(), False))
+            del self._running[rank]
+        return ended
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to every rank that runs (to the rank alone, not to its helpers)."""
+        for process in self._running.values():
+            # Not Popen.send_signal: it may reap, and then poll would not see the end.
+            os.kill(process.pid, number)
+
+    def end(self, grace_seconds: float = 0.0) -> list[Ended]:
+        """Give what still runs ``grace_seconds`` to end by itself, then kill it with its group. Returns as poll."""
+        ended = self.poll()
+        deadline = time.monotonic() + grace_seconds
+        while self._running and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+            ended += self.poll()
+        for process in self._running.values():
+            _kill_group(process.pid)
+        for rank, process in self._running.items():
+            status = process.wait()
+            ended.append(Ended(rank, status, status == -signal.SIGKILL))
+        self._running = {}
+        return ended
 
 
 def free_port() -> int:
-    """Return a TCP port of the loopback address that was free just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a TCP port of the loopback address that nothing is bound to.
 
-
-def _start(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    with log.open("ab") as stream:
-        return subprocess.Popen(
-            list(command),
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-            env=dict(environment),
-            start_new_session=True,
-            preexec_fn=_die_with_parent if sys.platform == "linux" else None,
-        )
-
-
-def _die_with_parent() -> None:
-    """In the child: be killed when the supervisor dies, however it dies. Its signals start out as default."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    Not one that the kernel gives to outgoing connections: such a one may be taken before rank 0 listens.
+    """
+    for _ in range(200):
+        port = random.randrange(20_000, 32_768)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise SeatrialError("no TCP port between 20000 and 32767 is free on 127.0.0.1")
 
 
 def _kill_group(pid: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return  # the group is gone
+
+
+def _die_with_parent() -> Optional[Callable[[], None]]:
+    """Return what a child does before exec: have the kernel kill it when the supervisor dies, however it dies."""
+    if sys.platform != "linux":
+        return None
+    prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
+
+    def before_exec() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL.value)
+        if os.getppid() != parent:  # it died before the kernel was asked
+            os._exit(1)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2):
+            signal.signal(number, signal.SIG_DFL)  # one that is ignored would stay so in the rank
+
+    return before_exec

@@ -1,0 +1,38 @@
+"""What the outside asks of a running supervisor: signals become flags, and the watch loop acts on them."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType
+from typing import Optional
+
+
+class Control:
+    """``stop``: the signal that first asked for a save and an end, or None. ``end_at_once``: do not wait for a save.
+
+    SIGUSR2, SIGTERM and SIGINT ask; a second SIGTERM or SIGINT ends at once. SIGUSR2 never does: Slurm sends it ahead
+    of the time limit, and SIGTERM after it must not cut the save short.
+    """
+
+    def __init__(self) -> None:
+        self.stop: Optional[str] = None
+        self.end_at_once = False
+        self._terms = 0
+
+    def install(self) -> None:
+        """Replace the handlers that are there; submitit's would swallow SIGTERM and requeue on SIGUSR2.
+
+        Outside the main thread Python allows no handlers, and nothing is done.
+        """
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGUSR2, signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, self._handle)
+            # Where whoever started us ignores it, the kernel reaps the ranks and their exit codes are lost.
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+    def _handle(self, number: int, _frame: Optional[FrameType]) -> None:
+        if number != signal.SIGUSR2:
+            self._terms += 1
+            self.end_at_once = self._terms > 1
+        self.stop = self.stop or signal.Signals(number).name
