@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import io
 import json
 import os
@@ -100,8 +101,11 @@ def write(name: str, data: bytes) -> Callable[[Path], None]:
     return damage
 
 
-def listing(path: str) -> Callable[[Path], None]:
-    return write(".metadata", pickle.dumps(Metadata({MetadataIndex("w"): _StorageInfo(path, 0, 1)})))
+def listing(path: Any, offset: Any = 0, length: Any = 1) -> Callable[[Path], None]:
+    # Pickled when called: the look-alikes need their names.
+    return lambda folder: write(
+        ".metadata", pickle.dumps(Metadata({MetadataIndex("w"): _StorageInfo(path, offset, length)}))
+    )(folder)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +124,16 @@ def listing(path: str) -> Callable[[Path], None]:
         ("inside", write("metadata.json", b"{"), "metadata.json cannot be read"),
         ("inside", listing("../../etc/passwd"), "outside the checkpoint"),
         ("inside", listing("/etc/passwd"), "outside the checkpoint"),
+        ("inside", listing(7), "a place is not"),
+        ("inside", listing("__1_0.distcp", -1), "__1_0.distcp' from -1"),
+        ("inside", listing("__1_0.distcp", 0, "1"), "a place is not"),
+        ("inside", listing(""), ".metadata cannot be read"),
+        ("inside", listing("a\0b"), "cannot be looked at"),
+        ("inside", listing("x" * 5000), "cannot be looked at"),
+        ("inside", listing("."), "is no file"),
+        ("inside", write("metadata.json", b"[" * 100_000), "metadata.json cannot be read"),
         ("file", remove("common.pt"), "common state is missing"),
+        ("file", write("common.pt", b"PK" + b"\0" * 100), "common state cannot be read"),
         ("file", truncate("common.pt", 30), "common state cannot be read"),
     ],
 )
@@ -167,6 +180,32 @@ def test_a_hostile_pickle_does_nothing(tmp_path: Path) -> None:
     (folder / ".metadata").write_bytes(pickle.dumps(evil))
     checkpoint.check(folder)
     assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    "opcodes",
+    [
+        b"cos\nsystem\n(Vtouch {marker}\ntR.",
+        b"(Vtouch {marker}\nios\nsystem\n.",
+        b"(cos\nsystem\nVtouch {marker}\no.",
+        b"cbuiltins\neval\n(V__import__('os').system('touch {marker}')\ntR.",
+        b"c__builtin__\nexec\n(V__import__('os').system('touch {marker}')\ntR.",
+        b"cos\nsystem\n(Vtouch {marker}\nt\x81.",
+        b"\x80\x04\x8c\x08builtins\x8c\x0cgetattr.real\x93(Vx\nVy\ntR.",
+        b"\x80\x04cbuiltins\ndict\n(V__class__\ntR.",
+        b"ccollections\nOrderedDict\n(V__init__\ncos\nsystem\ntb.",
+        b"ccollections\nOrderedDict\nN(dVget\ncos\nsystem\nst\x86b.",
+    ],
+)
+def test_no_opcode_imports_or_calls_anything(tmp_path: Path, opcodes: bytes) -> None:
+    marker = tmp_path / "owned"
+    folder = make(tmp_path)
+    (folder / ".metadata").write_bytes(opcodes.replace(b"{marker}", str(marker).encode()))
+    before = set(sys.modules)
+    assert not checkpoint.check(folder).whole
+    assert not marker.exists()
+    assert set(sys.modules) == before
+    assert collections.OrderedDict.get is dict.get
 
 
 @given(st.binary(max_size=200))

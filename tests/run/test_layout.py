@@ -41,11 +41,13 @@ def test_attempts_are_numbered(tmp_path: Path) -> None:
 
 
 def test_runs_are_found_by_folder_or_unique_prefix(tmp_path: Path) -> None:
-    for name in ("nano-gate-1", "nano-gate-2", "qwen[1]-gate"):
+    for name in ("nano-gate-1", "nano-gate-2", "nano-gate-22", "qwen[1]-gate"):
         RunFolder.create(tmp_path / name).spec.write_text("{}")
     assert RunFolder.open(str(tmp_path / "nano-gate-1")).path.name == "nano-gate-1"
     assert RunFolder.open("qwen[1]", tmp_path).path.name == "qwen[1]-gate"
-    with pytest.raises(SeatrialError, match="names 2 runs"):
+    assert RunFolder.open("nano-gate-2", tmp_path).path.name == "nano-gate-2"
+    with pytest.raises(SeatrialError, match="names 3 runs") as caught:
         RunFolder.open("nano", tmp_path)
+    assert "nano-gate-1, nano-gate-2" in str(caught.value)
     with pytest.raises(SeatrialError, match="no run"):
         RunFolder.open("none", tmp_path)

@@ -79,3 +79,17 @@ def test_a_document_is_whole_and_private(tmp_path: Path) -> None:
 def test_an_event_may_have_a_path(tmp_path: Path) -> None:
     records.append_event(tmp_path / "e.jsonl", "checkpoint_saved", path="/x")
     assert next(records.read_lines(tmp_path / "e.jsonl"))["path"] == "/x"
+
+
+def test_torn_lines_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"a": 1}\n{"b":\n\xff\n' + b"[" * 100_000 + b"\n7\n")
+    tail = records.Tail(path)
+    assert tail.read() == [{"a": 1}, 7]
+    assert tail.skipped == 3
+
+
+def test_a_line_is_not_refused_for_a_number(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    records.append_line(path, {"deep": [{"loss": math.nan}, (math.inf, 1.5)], "n": -math.inf, "text": "nan"})
+    assert list(records.read_lines(path)) == [{"deep": [{"loss": "nan"}, ["inf", 1.5]], "n": "-inf", "text": "nan"}]

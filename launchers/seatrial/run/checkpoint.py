@@ -2,7 +2,7 @@
 
 Whole means: `.metadata` lists files, each of them exists and is at least as long as its last piece reaches, the
 common state can be read, and `metadata.json` is there (torch_dist format). Megatron-Core 0.19 keeps the common state
-inside the shards, as `common_state`; before that it was the file `common.pt`. Flipped bits inside a tensor are not seen.
+inside the shards, as `common_state`; before that it was the file `common.pt`. Flipped bits in a tensor are not seen.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import io
 import json
 import pickle
 import re
+import stat
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -120,18 +121,27 @@ def _problem(folder: Path) -> Optional[str]:
         return f".metadata cannot be read: {type(error).__name__}: {error}"
     if not pieces:
         return ".metadata lists no file"
+    return _files_problem(folder, pieces) or _common_problem(folder, pieces) or _format_problem(folder)
+
+
+def _files_problem(folder: Path, pieces: Mapping[str, _Piece]) -> Optional[str]:
     lengths: dict[str, int] = {}
     for piece in pieces.values():
         lengths[piece.file] = max(lengths.get(piece.file, 0), piece.end)
     for name, length in sorted(lengths.items()):
-        path = folder / name
         if Path(name).is_absolute() or ".." in Path(name).parts:
             return f".metadata lists {name!r}, outside the checkpoint"
-        if not path.is_file():
+        try:
+            status = (folder / name).stat()
+        except FileNotFoundError:
             return f"{name} is missing"
-        if path.stat().st_size < length:
-            return f"{name} has {path.stat().st_size} bytes of at least {length}"
-    return _common_problem(folder, pieces) or _format_problem(folder)
+        except (OSError, ValueError) as error:
+            return f"{name!r} cannot be looked at: {error}"
+        if not stat.S_ISREG(status.st_mode):
+            return f"{name!r} is no file"
+        if status.st_size < length:
+            return f"{name} has {status.st_size} bytes of at least {length}"
+    return None
 
 
 def _common_problem(folder: Path, pieces: Mapping[str, _Piece]) -> Optional[str]:
@@ -144,8 +154,9 @@ def _common_problem(folder: Path, pieces: Mapping[str, _Piece]) -> Optional[str]
             return _archive_problem("common_state", io.BytesIO(stream.read(inside.end - inside.offset)))
     except FileNotFoundError:
         return "the common state is missing: neither common_state in .metadata nor common.pt"
-    except (OSError, zipfile.BadZipFile, EOFError, NotImplementedError) as error:
-        return f"the common state cannot be read: {error}"
+    except Exception as error:
+        # As above: zipfile raises many kinds for a damaged archive (BadZipFile, zlib.error, RuntimeError ...).
+        return f"the common state cannot be read: {type(error).__name__}: {error}"
 
 
 def _archive_problem(name: str, file: Union[Path, BinaryIO]) -> Optional[str]:
@@ -162,7 +173,7 @@ def _format_problem(folder: Path) -> Optional[str]:
         json.loads((folder / "metadata.json").read_text())
     except FileNotFoundError:
         return "metadata.json is missing"
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         return f"metadata.json cannot be read: {error}"
     return None
 
@@ -177,7 +188,10 @@ def _pieces(path: Path) -> dict[str, _Piece]:
     pieces: dict[str, _Piece] = {}
     for index, info in vars(metadata)["storage_data"].items():
         place = vars(info)
-        offset = int(place["offset"])
-        name = f"{vars(index)['fqn']}#{len(pieces)}"
-        pieces[name] = _Piece(str(place["relative_path"]), offset, offset + int(place["length"]))
+        file, offset, length = place["relative_path"], place["offset"], place["length"]
+        if not (isinstance(file, str) and isinstance(offset, int) and isinstance(length, int)):
+            raise TypeError("a place is not (file, offset, length)")
+        if not file or offset < 0 or length < 0:
+            raise ValueError(f"{file!r} from {offset}, {length} bytes")
+        pieces[f"{vars(index)['fqn']}#{len(pieces)}"] = _Piece(file, offset, offset + length)
     return pieces

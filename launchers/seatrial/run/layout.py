@@ -71,8 +71,9 @@ class RunFolder:
         Raises SeatrialError where nothing, or more than one run, answers.
         """
         path = Path(name).expanduser()
-        if (path / "spec.json").is_file():
-            return cls(path.resolve())
+        for folder in (path, runs / name):
+            if name and (folder / "spec.json").is_file():
+                return cls(folder.resolve())
         found = [p for p in sorted(runs.glob(f"{glob_escape(name)}*")) if (p / "spec.json").is_file()]
         if len(found) == 1:
             return cls(found[0].resolve())

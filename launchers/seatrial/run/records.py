@@ -53,8 +53,15 @@ def write_json(path: Path, data: Any) -> None:
 
 
 def append_line(path: Path, data: Any) -> None:
-    """Append one JSON line in one write. A torn line left by a crash is closed first, so that it spoils no other."""
-    line = json.dumps(data, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+    """Append one JSON line in one write. A torn line left by a crash is closed first, so that it spoils no other.
+
+    Numbers that JSON does not have are encoded wherever they stand: no record is refused for what it says.
+    """
+    try:
+        text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    except ValueError:
+        text = json.dumps(_finite(data), allow_nan=False, separators=(",", ":"))
+    line = text.encode() + b"\n"
     handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, _MODE)
     try:
         size = os.fstat(handle).st_size
@@ -64,6 +71,14 @@ def append_line(path: Path, data: Any) -> None:
             line = line[os.write(handle, line) :]
     finally:
         os.close(handle)
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _finite(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [_finite(value) for value in data]
+    return encode_float(data) if isinstance(data, float) else data
 
 
 def append_event(path: Path, event: str, /, **details: Any) -> None:
@@ -85,10 +100,14 @@ def read_json(path: Path) -> Any:
 
 
 class Tail:
-    """Reads a growing file of JSON lines: each call gives the lines that were finished since the last one."""
+    """Reads a growing file of JSON lines: each call gives the lines that were finished since the last one.
+
+    ``skipped`` counts the lines that were no JSON (torn by a crash).
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.skipped = 0
         self._offset = 0
 
     def read(self) -> list[Any]:
@@ -105,6 +124,6 @@ class Tail:
         for line in data[:end].splitlines():
             try:
                 records.append(json.loads(line))
-            except ValueError:
-                continue
+            except (ValueError, RecursionError):
+                self.skipped += 1
         return records
