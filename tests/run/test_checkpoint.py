@@ -228,3 +228,26 @@ def test_listing_and_tracker(tmp_path: Path) -> None:
     for text, step in (("200\n", 200), ("release", None), ("", None)):
         (tmp_path / checkpoint.TRACKER).write_text(text)
         assert checkpoint.tracked_step(tmp_path) == step
+
+
+@pytest.mark.train
+def test_what_torch_writes_is_read_without_torch(tmp_path: Path) -> None:
+    import argparse
+
+    import torch
+    import torch.distributed.checkpoint as dcp
+
+    state = {
+        "model.weight": torch.arange(1000, dtype=torch.float32),
+        "model.bias": torch.ones(3, dtype=torch.bfloat16),
+        "common_state/shard_0_1": argparse.Namespace(iteration=100),
+    }
+    folder = tmp_path / "iter_0000100"
+    dcp.save(state, checkpoint_id=folder, no_dist=True)
+    (folder / "metadata.json").write_text("{}")
+    assert checkpoint.check(folder) == checkpoint.CheckpointState(
+        100, True, "every listed file is there and long enough"
+    )
+    (shard,) = folder.glob("*.distcp")
+    os.truncate(shard, shard.stat().st_size - 1)
+    assert "bytes of at least" in checkpoint.check(folder).reason
