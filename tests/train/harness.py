@@ -120,6 +120,7 @@ def start(
     environment: dict[str, str] | None = None,
     schedule_iters: int = 48000,
     world_size: int | None = None,
+    device: str = "cpu",
 ) -> Attempt:
     """Write the plan and start the ranks."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -129,7 +130,7 @@ def start(
         "attempt": 0,
         "arguments": list(arguments),
         "world_size": world_size or ranks,
-        "device": "cpu",
+        "device": device,
         "rehearsal": True,
         "attempt_folder": str(folder),
         "stop_file": str(folder / "stop"),

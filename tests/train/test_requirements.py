@@ -22,7 +22,10 @@ HYBRID_EP = {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend":
     [
         ({}, ["transformer_engine"]),
         ({"transformer_impl": "local"}, []),
-        ({"hybrid_layer_pattern": "MEM*E", **HYBRID_EP}, ["transformer_engine", "deep_ep", "mamba_ssm", "causal_conv1d"]),
+        (
+            {"hybrid_layer_pattern": "MEM*E", **HYBRID_EP},
+            ["transformer_engine", "deep_ep", "mamba_ssm", "causal_conv1d"],
+        ),
         ({"hybrid_layer_pattern": "*-*-"}, ["transformer_engine"]),
         ({"experimental_attention_variant": "gated_delta_net"}, ["transformer_engine", "fla"]),
         ({"moe_flex_dispatcher_backend": "hybridep"}, ["transformer_engine"]),  # another dispatcher is used

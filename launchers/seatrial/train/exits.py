@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import traceback
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from seatrial.run import records
 
@@ -76,6 +77,20 @@ class ExitRecord:
             records.write_json(self.path, record)
         except OSError as error:  # a full or vanished disk must not hide how the rank ended
             print(f"[seatrial] cannot write {self.path}: {error}", flush=True)
+
+
+def leave(code: int) -> NoReturn:
+    """End a failed rank's process at once.
+
+    The interpreter's own way out destroys process groups, which can wait for peers that will not answer; a failed rank
+    has to end so that the supervisor can end the others. Helper processes are ended first.
+    """
+    multiprocessing = sys.modules.get("multiprocessing")
+    for child in multiprocessing.active_children() if multiprocessing is not None else ():
+        child.kill()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _text(code: object) -> str | None:

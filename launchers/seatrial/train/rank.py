@@ -75,4 +75,9 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    if code:
+        from seatrial.train.exits import leave
+
+        leave(code)
+    sys.exit(0)

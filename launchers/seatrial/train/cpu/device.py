@@ -141,6 +141,8 @@ def _install_cuda_module() -> None:
         setattr(cuda, name, lambda *_, **__: 0)
     for name in NOTHING_TO_DO:
         setattr(cuda, name, lambda *_, **__: None)
+    # The data loader asks this one whether to pin memory.
+    torch.accelerator.is_available = lambda: False
     cuda.memory_stats = lambda *_, **__: collections.defaultdict(int)
     stream = Stream()
     cuda.current_stream = cuda.default_stream = lambda *_, **__: stream
