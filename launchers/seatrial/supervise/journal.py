@@ -23,8 +23,9 @@ class Journal:
         self._complained = False
 
     def event(self, event: str, /, **details: Any) -> None:
-        """Record that something happened, now."""
-        self._append(self._folder.events, {**details, "schema": SCHEMA, "time": now(), "event": event})
+        """Record that something happened, now. Details named schema, time or event give way to the event's own."""
+        head = {"schema": SCHEMA, "time": now(), "event": event}
+        self._append(self._folder.events, {**head, **details, **head})
 
     def step(self, record: dict[str, Any]) -> None:
         """Record one training step."""

@@ -1,0 +1,64 @@
+"""The allocation, as the batch host knows it: its nodes in rank order, and where rank 0 listens."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from seatrial.errors import SeatrialError
+from seatrial.supervise.ranks import free_port
+from seatrial.supervise.step import Allocation
+
+_SECONDS = 60.0
+_FREE_PORT = "import socket; s = socket.socket(); s.bind(('', 0)); print(s.getsockname()[1])"
+
+
+def allocation(spec: Mapping[str, Any], environment: Mapping[str, str]) -> Allocation:
+    """Return the nodes for the ranks: the first of the job's that the profile asks for; the rest are spares.
+
+    Raises SeatrialError outside a job, or where the job has too few nodes.
+    """
+    job = environment.get("SLURM_JOB_ID")
+    if not job:
+        raise SeatrialError("this is no Slurm job: SLURM_JOB_ID is unset", fix="submit it with seatrial")
+    wanted = int(spec["profile"]["nodes"])
+    nodes = _run(["scontrol", "show", "hostnames", environment.get("SLURM_JOB_NODELIST", "")], environment).split()
+    if len(nodes) < wanted:
+        raise SeatrialError(f"the job has {len(nodes)} nodes, the run needs {wanted}", value=" ".join(nodes))
+    nodes = nodes[:wanted]
+    return Allocation(
+        job,
+        int(environment.get("SLURM_RESTART_COUNT") or 0),
+        nodes,
+        _address(nodes[0], environment),
+        _port(nodes[0], environment),
+    )
+
+
+def _address(node: str, environment: Mapping[str, str]) -> str:
+    """Return the address under which Slurm reaches the node; names need not resolve to the same one everywhere."""
+    match = re.search(r"NodeAddr=(\S+)", _run(["scontrol", "show", "node", node], environment))
+    return match[1] if match else node
+
+
+def _port(node: str, environment: Mapping[str, str]) -> int:
+    """Return a TCP port that is free on the node: asked here where this is the node, else by a step of one task."""
+    if node in (environment.get("SLURMD_NODENAME"), socket.gethostname().partition(".")[0]):
+        return free_port()
+    words = ["srun", "--nodes=1", "--ntasks=1", f"--nodelist={node}", "--overlap", "--export=ALL"]
+    return int(_run([*words, "python3", "-c", _FREE_PORT], environment).split()[-1])
+
+
+def _run(words: Sequence[str], environment: Mapping[str, str]) -> str:
+    try:
+        done = subprocess.run(
+            list(words), env=dict(environment), capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SeatrialError(f"{words[0]} did not answer: {error}") from error
+    if done.returncode:
+        raise SeatrialError(f"{words[0]} said: {done.stderr.strip() or done.returncode}", value=" ".join(words))
+    return done.stdout

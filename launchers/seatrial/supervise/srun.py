@@ -1,0 +1,179 @@
+"""Ranks as one job step: started by srun on the batch host, told apart by what srun and the ranks themselves say."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from typing import Optional
+
+from seatrial.errors import SeatrialError
+from seatrial.run.layout import Attempt
+from seatrial.supervise.exits import read_exit_record
+from seatrial.supervise.ranks import Ended
+from seatrial.supervise.step import rank_of_message, step_name
+
+_SLURM_SECONDS = 30.0
+_SETTLE_SECONDS = 30.0  # for srun to end once every rank has left its record
+_POLL_SECONDS = 0.05
+_EXIT_CODE = re.compile(r"[Ee]xit(?:ed with exit)? code (\d+)")
+_SIGNALS = {signal.strsignal(number): -number for number in signal.valid_signals()}
+
+
+class SrunRanks:
+    """The ranks of one attempt as a job step. Used as LocalRanks is."""
+
+    def __init__(self, words: Sequence[str], attempt: Attempt, world_size: int, environment: Mapping[str, str]) -> None:
+        self._words, self._environment = list(words), dict(environment)
+        self._attempt = attempt
+        self._log = attempt.path / "srun.log"
+        self._running = set(range(world_size))
+        self._process: Optional[subprocess.Popen[bytes]] = None
+        self._heard = 0
+        self._all_recorded_at: Optional[float] = None
+
+    def start(self) -> list[int]:
+        """Start the step; return srun's process id."""
+        try:
+            with self._log.open("ab") as stream:
+                self._process = subprocess.Popen(
+                    self._words,
+                    stdin=subprocess.DEVNULL,
+                    stdout=stream,
+                    stderr=subprocess.STDOUT,
+                    env=self._environment,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise SeatrialError(f"cannot start srun: {error}", fix="run on a host of the cluster") from error
+        return [self._process.pid]
+
+    @property
+    def running(self) -> list[int]:
+        """The ranks that have not been seen to end."""
+        return sorted(self._running)
+
+    def poll(self) -> list[Ended]:
+        """Return the ranks that have ended since the last look: srun says how, or they left their record."""
+        over = self._process is None or self._process.poll() is not None  # asked before reading what it said
+        ended = [Ended(rank, status, False) for rank, status in self._said() if rank in self._running]
+        self._running -= {end.rank for end in ended}
+        for rank in sorted(self._running):
+            record = read_exit_record(self._attempt.exit_record(rank))
+            code = record.get("code") if record else None
+            if isinstance(code, int) and code != 0:
+                ended.append(Ended(rank, code, False))
+            elif over:
+                ended.append(Ended(rank, self._leftover(code), False))
+        self._running -= {end.rank for end in ended}
+        self._settle()
+        return ended
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to every rank, through Slurm."""
+        step = self._step()
+        if step:
+            self._slurm("scancel", f"--signal={number.name[3:]}", step)
+
+    def end(self, grace_seconds: float = 0.0) -> list[Ended]:
+        """Give what still runs ``grace_seconds`` to end by itself, then kill the step. Returns as poll."""
+        ended = self.poll()
+        deadline = time.monotonic() + grace_seconds
+        while self._running and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+            ended += self.poll()
+        if self._process is None:
+            return ended
+        self._kill()
+        known = {end.rank for end in ended}
+        late = [Ended(rank, status, status == -signal.SIGKILL) for rank, status in self._said() if rank not in known]
+        ended += [end for end in late if end.rank in self._running]
+        self._running -= {end.rank for end in late}
+        ended += [Ended(rank, -signal.SIGKILL, True) for rank in sorted(self._running)]
+        self._running = set()
+        return ended
+
+    def _leftover(self, recorded: Optional[int]) -> int:
+        """Return the status of a rank that srun said nothing of, once srun is over."""
+        assert self._process is not None
+        code = self._process.returncode
+        # Its own record of a good end counts; without one, srun's failure may be this rank's.
+        return 0 if recorded == 0 or code == 0 else (1 if code < 0 else code)
+
+    def _settle(self) -> None:
+        """End a step whose ranks all say that they have ended, but which does not end."""
+        if self._process is None or self._process.poll() is not None or not self._running:
+            return
+        records = (read_exit_record(self._attempt.exit_record(rank)) for rank in self._running)
+        if not all(records):
+            self._all_recorded_at = None
+        elif self._all_recorded_at is None:
+            self._all_recorded_at = time.monotonic()
+        elif time.monotonic() - self._all_recorded_at > _SETTLE_SECONDS:
+            self._kill()
+
+    def _said(self) -> list[tuple[int, int]]:
+        """Return (rank, status) of srun's messages since the last look; negative: ended by that signal."""
+        try:
+            data = self._log.read_bytes()
+        except FileNotFoundError:
+            return []
+        end = data.rfind(b"\n") + 1
+        text, self._heard = data[self._heard : end].decode("utf-8", "replace"), max(end, self._heard)
+        found = []
+        for line in text.splitlines():
+            message = rank_of_message(line)
+            if message:
+                found += [(rank, _status(message[1])) for rank in _ranks(message[0])]
+        return found
+
+    def _kill(self) -> None:
+        """Kill the step through Slurm, then srun itself if it stays."""
+        assert self._process is not None
+        if self._process.poll() is None:
+            step = self._step()
+            if step:
+                self._slurm("scancel", "--signal=KILL", step)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_SLURM_SECONDS if step else 1)
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+
+    def _step(self) -> Optional[str]:
+        """Return this step's id (``123.4``), found by its name; None where Slurm does not tell."""
+        job = self._environment.get("SLURM_JOB_ID", "")
+        said = self._slurm("squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%i|%j")
+        names = (line.strip().split("|", 1) for line in said.splitlines() if "|" in line)
+        return next((step for step, name in names if name == step_name(self._attempt.number)), None)
+
+    def _slurm(self, *words: str) -> str:
+        """Run a Slurm command; its failure is no news about the ranks, so it returns nothing then."""
+        try:
+            done = subprocess.run(
+                words, env=self._environment, capture_output=True, text=True, timeout=_SLURM_SECONDS, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return ""
+        return done.stdout if done.returncode == 0 else ""
+
+
+def _ranks(tasks: str) -> list[int]:
+    """Expand srun's task list: ``0-2,5``."""
+    found: list[int] = []
+    for part in tasks.split(","):
+        first, _, last = part.partition("-")
+        if first.isdecimal() and (last or first).isdecimal():
+            found.extend(range(int(first), int(last or first) + 1))
+    return found
+
+
+def _status(said: str) -> int:
+    code = _EXIT_CODE.search(said)
+    if code:
+        return int(code[1])
+    word = said.split(" (")[0].strip()
+    return _SIGNALS.get(word, 1)
