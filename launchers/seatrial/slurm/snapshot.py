@@ -16,7 +16,7 @@ import importlib.util
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, metadata
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import seatrial
@@ -105,8 +105,8 @@ def train_hash() -> str:
     return _snapshot({k: hashlib.sha256(v).hexdigest() for k, v in _room_files("train").items()}, 0).train_hash
 
 
-def python_path(code: Path) -> str:
-    """Return the PYTHONPATH of the supervisor; ranks need none. Raises SeatrialError where a path cannot be in it."""
+def python_path(code: PurePath) -> str:
+    """Return the supervisor's PYTHONPATH (ranks need none); pure. Raises SeatrialError where a path cannot be in it."""
     if ":" in str(code):
         raise SeatrialError(
             "a run folder whose path has a colon cannot be on PYTHONPATH", file=code,
