@@ -14,21 +14,21 @@ if TYPE_CHECKING:
     import submitit
 
 
-def submit_local(run_folder: Path, minutes: int) -> submitit.Job[int]:
+def submit_local(run_folder: Path, minutes: int) -> submitit.Job[None]:
     """Start the supervisor of ``run_folder`` as a submitit job with a limit of ``minutes``; return the job.
 
     The job goes on when this process ends, and Ctrl-C here does not reach it.
     """
     import submitit
 
-    from seatrial.supervise.main import supervise
+    from seatrial.supervise.main import job
 
     folder = run_folder / "submitit"
     folder.mkdir(mode=0o700)
     executor = submitit.LocalExecutor(folder=folder)
     executor.update_parameters(timeout_min=minutes, stderr_to_stdout=True)
     with _own_session(), _home_is_this_package():
-        return executor.submit(supervise, str(run_folder))
+        return executor.submit(job, str(run_folder))
 
 
 @contextlib.contextmanager

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from seatrial.check.deep import need_megatron
 from seatrial.data import text
-from seatrial.errors import SeatrialError
 from seatrial.run import records
 from seatrial.run.layout import RunFolder, new_run_id
 from seatrial.slurm.local import submit_local
+from seatrial.slurm.script import batch_script
 from seatrial.spec.arguments import arguments
 from seatrial.spec.provenance import provenance
 from seatrial.spec.runspec import RunSpec
@@ -30,31 +30,42 @@ class Submission:
 def prepare(spec: RunSpec) -> None:
     """Build what a rehearsal needs once on this machine: the English text, where the data asks for it."""
     folder = spec.profile["paths"]["data"]
-    if text.prefix(folder) in (spec.get("data_path") or []):
+    if any("help-topics-" in str(item) for item in spec.get("data_path") or []):
         text.ensure_text(folder)
+
+
+def placed(spec: RunSpec) -> RunSpec:
+    """Return the spec with what depends on where it is submitted: absolute paths, and the interpreters."""
+    profile = dict(spec.profile)
+    runs = str(Path(profile["paths"]["runs"]).expanduser().resolve())
+    profile["paths"] = dict(profile["paths"]) | {"runs": runs}
+    if profile["host_python"] == "python3":
+        profile["host_python"] = sys.executable
+    if profile["rank_python"] is None:
+        profile["rank_python"] = profile["container"]["python"] if profile["container"]["image"] else sys.executable
+    return replace(spec, profile=profile)
 
 
 def submit(spec: RunSpec) -> Submission:
     """Write the run folder and start the job. Nothing is left behind where that fails."""
-    if spec.profile["executor"] != "local":
-        raise SeatrialError(
-            "this version submits to the local executor only", key="profile.executor",
-            value=spec.profile["executor"], fix="use --profile local-cpu, or `seatrial render` to see what would run",
-        )  # fmt: skip
-    need_megatron("a run on this machine")
-    if spec.profile["host_python"] == "python3":
-        spec = replace(spec, profile=dict(spec.profile) | {"host_python": sys.executable})
+    local = spec.profile["executor"] == "local"
+    if local:
+        need_megatron("a run on this machine")
+    spec = placed(spec)
     run_id = new_run_id(spec.recipe, spec.kind)
-    folder = RunFolder.create(Path(spec.profile["paths"]["runs"]).expanduser().resolve() / run_id)
+    script = None if local else batch_script(spec, run_id)
+    folder = RunFolder.create(Path(spec.profile["paths"]["runs"]) / run_id)
     try:
         records.write_json(folder.spec, spec_document(spec, run_id))
         records.append_event(folder.events, "created", run_id=run_id, hash=spec.content_hash)
-        job = submit_local(folder.path, spec.profile["time_limit_minutes"])
-        records.append_event(folder.events, "submitted", executor="local", job_id=job.job_id)
+        if script is None:
+            job = submit_local(folder.path, spec.profile["time_limit_minutes"])
+            records.append_event(folder.events, "submitted", executor="local", job_id=job.job_id)
+            return Submission(folder, lambda: not job.done())
+        raise NotImplementedError
     except BaseException:
         shutil.rmtree(folder.path, ignore_errors=True)
         raise
-    return Submission(folder, lambda: not job.done())
 
 
 def spec_document(spec: RunSpec, run_id: str) -> dict[str, object]:

@@ -15,6 +15,7 @@ from seatrial.spec.yamlfile import YamlFile, read_yaml
 
 Positive = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[int, Field(ge=0)]
+VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Capability = Literal["segment", "gpus-per-node", "gres", "mem", "exclusive", "requeue", "signal", "no-kill", "comment"]
 
 
@@ -23,24 +24,29 @@ class _Model(BaseModel):
 
 
 class Container(_Model):
-    """The image (absolute path of a sqsh file, or a registry reference) and its ``HOST:CONTAINER[:ro]`` mounts."""
+    """The image (absolute path of a sqsh file, or a registry reference) and its ``HOST:CONTAINER[:ro]`` mounts.
+
+    ``python`` is the interpreter inside it that runs the ranks.
+    """
 
     image: str | None = None
     mounts: list[str] = []
+    python: str = "python3"
 
 
 class Environment(_Model):
     """Variables for the ranks: names whose values come from the submitting shell, and values to set."""
 
-    pass_: list[str] = Field(default=[], alias="pass")
-    set: dict[str, str] = {}
+    pass_: list[VariableName] = Field(default=[], alias="pass")
+    set: dict[VariableName, str] = {}
 
 
 class Paths(_Model):
-    """Folders: ``runs`` holds the run folders, ``data`` what a rehearsal builds once."""
+    """Folders: ``runs`` holds run folders, ``data`` what a rehearsal builds once, ``node_local`` a node's caches."""
 
     runs: str = "runs"
     data: str = "~/.cache/seatrial/data"
+    node_local: str = "/tmp"
 
 
 class SlurmSite(_Model):
@@ -72,6 +78,9 @@ class Profile(_Model):
     memory: str | None = None
     cpus_per_task: Positive | None = None
     host_python: str = "/usr/bin/python3"
+    rank_python: str | None = None
+    gpu_request: Literal["gpus-per-node", "gres", "none"] = "gpus-per-node"
+    mpi: str | None = None
     container: Container = Container()
     env: Environment = Environment()
     numa_bind: bool = False

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import platform
 import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 from seatrial.errors import SeatrialError
 from seatrial.run import checkpoint, records
@@ -24,6 +23,7 @@ from seatrial.supervise.outcome import FAILED, STOPPED, Outcome, Target, decide
 from seatrial.supervise.plan import make_plan, value
 from seatrial.supervise.ranks import Ended, LocalRanks
 from seatrial.supervise.resume import Start
+from seatrial.supervise.srun import SrunRanks
 
 _RANK_PROGRAM = Path(__file__).resolve().parents[1] / "train" / "rank.py"
 
@@ -57,9 +57,14 @@ class Job:
 
     def command(self, attempt: Attempt) -> list[str]:
         """Return the words that start a rank."""
-        python = str(self.spec["profile"]["host_python"])
-        program = (sys.executable if python == "python3" else python, str(_RANK_PROGRAM))
+        program = (str(self.spec["profile"].get("rank_python") or sys.executable), str(_RANK_PROGRAM))
         return [*(self.rank_command or program), str(attempt.plan)]
+
+    def ranks(self, attempt: Attempt, logs: Sequence[Path]) -> Union[LocalRanks, SrunRanks]:
+        """Return the ranks of ``attempt``, not started yet: a job step, or processes of this host."""
+        if self.spec["profile"].get("executor") == "slurm":
+            return SrunRanks(self.spec, attempt, self.command(attempt), os.environ)
+        return LocalRanks(self.command(attempt), logs, self.spec["environment"], os.environ)
 
 
 def run_attempt(job: Job, start: Start) -> Outcome:
@@ -72,7 +77,7 @@ class _Run:
         self.job, self.attempt, self.start = job, attempt, start
         self.logs = [attempt.rank_log(rank) for rank in range(int(job.spec["world_size"]))]
         self.follower = LogFollower(self.logs, attempt.number, job.journal)
-        self.ranks = LocalRanks(job.command(attempt), self.logs, job.spec["environment"], os.environ)
+        self.ranks = job.ranks(attempt, self.logs)
         self.ends: dict[int, RankEnd] = {}
         self.look = 0
         self.stop: Optional[str] = None
@@ -109,7 +114,9 @@ class _Run:
         records.write_json(self.attempt.plan, plan)
         pids = self.ranks.start()
         self.event("ranks_started", pids=pids)
-        self.job.journal.say(f"attempt {self.attempt.number}: {len(pids)} ranks started on {platform.node()}")
+        self.job.journal.say(
+            f"attempt {self.attempt.number}: {len(self.logs)} ranks started on {', '.join(self.ranks.nodes)}"
+        )
         return None
 
     def watch(self) -> Optional[Outcome]:
@@ -182,7 +189,7 @@ class _Run:
         lines = [] if outcome.rank is None else last_lines(self.logs[outcome.rank])
         record = {
             "schema": records.SCHEMA, "attempt": self.attempt.number, "why": self.start.why,
-            "resume_step": self.start.step, "nodes": [platform.node()], "started": self.began, "ended": records.now(),
+            "resume_step": self.start.step, "nodes": self.ranks.nodes, "started": self.began, "ended": records.now(),
             "first_step": seen.first_step, "last_step": seen.last_step, "saved_steps": seen.saved_steps,
             "stop": self.stop, "ranks": [end.to_json() for end in ends], "first_failed_rank": outcome.rank,
             "last_lines": lines, "outcome": outcome.outcome, "reason": outcome.reason, "exit_code": outcome.exit_code,

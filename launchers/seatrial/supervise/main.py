@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -44,6 +45,11 @@ def supervise(
     except SeatrialError as error:
         journal.say(f"error: {error}")
         return error.exit_code
+
+
+def job(run_folder: str) -> None:
+    """Be the job: exit with the supervisor's code. What submitit calls; its own process would exit 0 after a return."""
+    sys.exit(supervise(run_folder))
 
 
 def _carry(job: Job) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import platform
 import random
 import signal
 import socket
@@ -43,6 +44,7 @@ class LocalRanks:
         self._command, self._logs = list(command), list(logs)
         self._environment, self._base = dict(environment), dict(base)
         self._running: dict[int, subprocess.Popen[bytes]] = {}
+        self.nodes = [platform.node()]
 
     def start(self) -> list[int]:
         """Start all ranks; return their process ids, by rank.

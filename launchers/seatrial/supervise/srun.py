@@ -8,13 +8,14 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from typing import Optional
+from typing import Any, Optional
 
 from seatrial.errors import SeatrialError
 from seatrial.run.layout import Attempt
 from seatrial.supervise.exits import read_exit_record
+from seatrial.supervise.nodes import allocation
 from seatrial.supervise.ranks import Ended
-from seatrial.supervise.step import rank_of_message, step_name
+from seatrial.supervise.step import jit_caches, rank_of_message, srun_words, step_environment, step_name
 
 _SLURM_SECONDS = 30.0
 _SETTLE_SECONDS = 30.0  # for srun to end once every rank has left its record
@@ -26,21 +27,34 @@ _SIGNALS = {signal.strsignal(number): -number for number in signal.valid_signals
 class SrunRanks:
     """The ranks of one attempt as a job step. Used as LocalRanks is."""
 
-    def __init__(self, words: Sequence[str], attempt: Attempt, world_size: int, environment: Mapping[str, str]) -> None:
-        self._words, self._environment = list(words), dict(environment)
-        self._attempt = attempt
+    def __init__(
+        self, spec: Mapping[str, Any], attempt: Attempt, command: Sequence[str], base: Mapping[str, str]
+    ) -> None:
+        """Prepare the step for ``command``; ``base`` is the supervisor's own environment."""
+        self._spec, self._attempt, self._command = spec, attempt, list(command)
+        self._environment = dict(base)
         self._log = attempt.path / "srun.log"
-        self._running = set(range(world_size))
+        self._running = set(range(int(spec["world_size"])))
+        self.nodes: list[str] = []
         self._process: Optional[subprocess.Popen[bytes]] = None
         self._heard = 0
         self._all_recorded_at: Optional[float] = None
 
     def start(self) -> list[int]:
-        """Start the step; return srun's process id."""
+        """Find the nodes, start the step; return srun's process id.
+
+        Raises SeatrialError where the allocation does not fit the run, or srun cannot be started.
+        """
+        place = allocation(self._spec, self._environment)
+        self.nodes = list(place.nodes)
+        caches = jit_caches(self._spec["profile"]["paths"]["node_local"], self._spec["run_id"])
+        settings = {**caches, **self._spec["environment"]}
+        words = srun_words(self._spec, place, settings, self._attempt, self._command)
+        self._environment = step_environment(self._environment, settings, place)
         try:
             with self._log.open("ab") as stream:
                 self._process = subprocess.Popen(
-                    self._words,
+                    words,
                     stdin=subprocess.DEVNULL,
                     stdout=stream,
                     stderr=subprocess.STDOUT,

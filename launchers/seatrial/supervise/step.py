@@ -5,8 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Optional
+
+from seatrial.run.layout import Attempt
 
 # Kept of the batch environment's own Slurm variables: what srun needs to find its job and cluster. Everything else
 # (SLURM_CPU_BIND, SLURM_EXPORT_ENV, SLURM_NTASKS ...) would speak into options that are given outright.
@@ -32,19 +33,23 @@ def step_name(attempt: int) -> str:
 
 
 def srun_words(
-    spec: Mapping[str, Any], allocation: Allocation, attempt_folder: Path, attempt: int, command: Sequence[str]
+    spec: Mapping[str, Any],
+    allocation: Allocation,
+    settings: Mapping[str, str],
+    attempt: Attempt,
+    command: Sequence[str],
 ) -> list[str]:
     """Return the whole srun command: one task a GPU, all GPUs of a node visible to each of its tasks.
 
     Counts and nodes are explicit: a spare node of the allocation gets no rank, and srun inherits no CPU count since
-    Slurm 22.05. A failed rank does not end the others by itself (--kill-on-bad-exit=0): the supervisor does, at once,
+    Slurm 22.05. ``settings`` are the variables to set, whose names a container must not overrule. A failed rank does not end the others by itself (--kill-on-bad-exit=0): the supervisor does, at once,
     and knows why.
     """
     profile = spec["profile"]
     tasks = int(profile["gpus_per_node"])
     words = [
         "srun",
-        f"--job-name={step_name(attempt)}",
+        f"--job-name={step_name(attempt.number)}",
         f"--nodes={len(allocation.nodes)}",
         f"--ntasks={len(allocation.nodes) * tasks}",
         f"--ntasks-per-node={tasks}",
@@ -56,23 +61,23 @@ def srun_words(
         "--unbuffered",
         "--export=ALL",
         "--open-mode=append",
-        f"--output={str(attempt_folder).replace('%', '%%')}/rank-%5t.log",
+        f"--output={str(attempt.path).replace('%', '%%')}/rank-%5t.log",
     ]
     if profile.get("cpus_per_task"):
         words.append(f"--cpus-per-task={profile['cpus_per_task']}")
     if profile.get("mpi"):
         words.append(f"--mpi={profile['mpi']}")
-    return [*words, *_container(spec, allocation), *_numa(profile, command)]
+    return [*words, *_container(spec, allocation, settings), *_numa(profile, command)]
 
 
-def _container(spec: Mapping[str, Any], allocation: Allocation) -> list[str]:
+def _container(spec: Mapping[str, Any], allocation: Allocation, settings: Mapping[str, str]) -> list[str]:
     """Return pyxis's options. One container a node for this allocation and restart count, reused by later attempts."""
     container = spec["profile"]["container"]
     if not container["image"]:
         return []
     run = f"{spec['profile']['paths']['runs']}/{spec['run_id']}"
     mounts = [*container["mounts"], f"{run}:{run}"]
-    names = sorted({*spec["environment"], *spec["profile"]["env"]["pass"], "MASTER_ADDR", "MASTER_PORT"})
+    names = sorted({*settings, *spec["profile"]["env"]["pass"], "MASTER_ADDR", "MASTER_PORT"})
     return [
         f"--container-image={container['image']}",
         f"--container-name=seatrial-{allocation.job_id}-{allocation.restart_count}",
