@@ -42,8 +42,8 @@ def srun_words(
     """Return the whole srun command: one task a GPU, all GPUs of a node visible to each of its tasks.
 
     Counts and nodes are explicit: a spare node of the allocation gets no rank, and srun inherits no CPU count since
-    Slurm 22.05. ``settings`` are the variables to set, whose names a container must not overrule. A failed rank does not end the others by itself (--kill-on-bad-exit=0): the supervisor does, at once,
-    and knows why.
+    Slurm 22.05. ``settings`` are the variables to set, whose names a container must not overrule. A failed rank does
+    not end the others by itself (--kill-on-bad-exit=0): the supervisor does, at once, and knows why.
     """
     profile = spec["profile"]
     tasks = int(profile["gpus_per_node"])
