@@ -44,6 +44,7 @@ class Slurm:
     sleep: Callable[[float], None] = time.sleep
     spread: Callable[[], float] = random.random
     user: str = field(default_factory=lambda: str(os.getuid()))
+    lacks: set[str] = field(default_factory=set)  # columns of sacct that this Slurm turned out not to have
 
     def submit(
         self, argv: Sequence[str], run_id: str, *, cluster: str | None = None, known: Collection[str] = ()
@@ -111,11 +112,11 @@ class Slurm:
         return facts.parse_nodes(self._read(facts.NODE_ARGV))
 
     def qos(self) -> list[facts.Qos]:
-        """Return the QOSs. Raises CommandFailed, also where accounting is off."""
+        """Return the QOSs. Raises CommandFailed, too where accounting is off."""
         return facts.parse_qos(self._read(facts.QOS_ARGV))
 
     def accounts(self, user: str) -> list[facts.Association]:
-        """Return what ``user`` (a name) may use on every cluster. Raises CommandFailed, also where accounting is off."""
+        """Return what ``user`` (a name) may use on all clusters. Raises CommandFailed, too where accounting is off."""
         words = list(facts.ASSOCIATION_ARGV)
         words.insert(words.index("associations") + 1, f"user={user}")
         return facts.parse_associations(self._read(words))
