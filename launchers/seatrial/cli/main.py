@@ -38,6 +38,7 @@ class Form(str, Enum):
     yaml = "yaml"
     json = "json"
     args = "args"
+    sbatch = "sbatch"
 
 
 RecipeArgument = Annotated[
@@ -59,6 +60,10 @@ def gate(
     profile: ProfileOption = "local-cpu",
     set_: SetOption = None,
     detach: Annotated[bool, typer.Option("--detach", help="Return after submission; do not follow.")] = False,
+    allow_dirty: Annotated[bool, typer.Option("--allow-dirty", help="Run uncommitted source, recorded.")] = False,
+    require_head: Annotated[
+        Optional[str], typer.Option("--require-head", metavar="SHA", help="Refuse any other commit.")
+    ] = None,
 ) -> None:
     """Submit the 100-step gate, follow it, judge it."""
     from seatrial.judge.gate import judge_run
@@ -71,7 +76,7 @@ def gate(
     print_findings(f for f in findings if f.severity != "note")
     if any(f.severity == "error" for f in findings):
         raise typer.Exit(2)
-    submission = submit(spec)
+    submission = submit(spec, allow_dirty=allow_dirty, require_head=require_head)
     typer.echo(f"run folder: {submission.folder.path}")
     if detach:
         return
@@ -98,11 +103,20 @@ def render(
     kind: KindOption = KindName.gate,
     set_: SetOption = None,
     form: Annotated[Form, typer.Option("--format", help="What to print.")] = Form.yaml,
+    run_id: Annotated[Optional[str], typer.Option("--run-id", help="The run that --format sbatch renders.")] = None,
 ) -> None:
-    """Print what would run: resolved fields with sources, the diff against the recipe, the arguments."""
+    """Print what would run: resolved fields with sources, the diff against the recipe, the arguments, the script."""
     from seatrial.spec.render import render as text
 
-    typer.echo(text(_resolve(recipe, profile, kind, set_), form.value), nl=False)
+    spec = _resolve(recipe, profile, kind, set_)
+    if form is Form.sbatch:
+        from seatrial.run.layout import new_run_id
+        from seatrial.slurm.script import batch_script
+        from seatrial.slurm.submit import placed
+
+        typer.echo(batch_script(placed(spec), run_id or new_run_id(spec.recipe, spec.kind)), nl=False)
+    else:
+        typer.echo(text(spec, form.value), nl=False)
 
 
 @app.command()

@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from seatrial.errors import SeatrialError
+from seatrial.slurm.snapshot import python_path
 from seatrial.spec.runspec import RunSpec
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -23,12 +24,17 @@ def batch_script(spec: RunSpec, run_id: str, *, dependency: str | None = None) -
     Raises SeatrialError where this Slurm lacks a flag that the run needs, or a value cannot stand in a directive.
     """
     folder = PurePosixPath(spec.profile["paths"]["runs"]) / run_id
+    if not folder.is_absolute():
+        raise SeatrialError(
+            "the folder of the runs must be absolute", key="profile.paths.runs", value=str(folder.parent)
+        )
     lines = ["#!/bin/bash", f"# Seatrial run {run_id}: the supervisor is this job's only process."]
     lines += [_directive(name, value) for name, value in directives(spec, run_id, str(folder), dependency)]
     lines += [
         "",
         "export SUBMITIT_EXECUTOR=slurm",
-        f"export PYTHONPATH={shlex.quote(str(folder / 'code'))}",
+        "export PYTHONDONTWRITEBYTECODE=1",
+        f"export PYTHONPATH={shlex.quote(python_path(folder / 'code'))}",
         "# exec: Slurm's signal for the batch process reaches the supervisor, and its exit code is the job's.",
         f"exec {command(spec, str(folder))}",
         "",

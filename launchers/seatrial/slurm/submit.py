@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import getpass
 import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from seatrial.check.deep import need_megatron
 from seatrial.data import text
 from seatrial.run import records
 from seatrial.run.layout import RunFolder, new_run_id
+from seatrial.slurm.client import JobId, Slurm, SubmissionUnclear
 from seatrial.slurm.local import submit_local
+from seatrial.slurm.runs import at_most_every, job_reference
 from seatrial.slurm.script import batch_script
+from seatrial.slurm.snapshot import write_code
+from seatrial.slurm.state import states
 from seatrial.spec.arguments import arguments
-from seatrial.spec.provenance import provenance
+from seatrial.spec.provenance import Source, provenance, require_clean, source_root
 from seatrial.spec.runspec import RunSpec
+
+_ASK_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -46,33 +54,77 @@ def placed(spec: RunSpec) -> RunSpec:
     return replace(spec, profile=profile)
 
 
-def submit(spec: RunSpec) -> Submission:
-    """Write the run folder and start the job. Nothing is left behind where that fails."""
+def submit(
+    spec: RunSpec,
+    *,
+    allow_dirty: bool = False,
+    require_head: str | None = None,
+    dependency: str | None = None,
+    slurm: Slurm | None = None,
+) -> Submission:
+    """Write the run folder and start the job. Nothing is left behind where that fails.
+
+    On Slurm, what runs is a snapshot of this source: a tree that differs from its commit is refused unless
+    ``allow_dirty``, which records the difference; ``require_head`` refuses any other commit. A rehearsal on this
+    machine runs the source as it stands, and records its commit and state.
+    Raises SeatrialError; SubmissionUnclear where a job may have been accepted: the run folder is kept then.
+    """
+    spec = placed(spec)
+    run_id = new_run_id(spec.recipe, spec.kind)
     local = spec.profile["executor"] == "local"
     if local:
         need_megatron("a run on this machine")
-    spec = placed(spec)
-    run_id = new_run_id(spec.recipe, spec.kind)
-    script = None if local else batch_script(spec, run_id)
+    script = None if local else batch_script(spec, run_id, dependency=dependency)
+    source = require_clean(source_root(), allow_dirty or local, require_head)
     folder = RunFolder.create(Path(spec.profile["paths"]["runs"]) / run_id)
     try:
-        records.write_json(folder.spec, spec_document(spec, run_id))
+        document = spec_document(spec, run_id, source)
+        source.write_diff(folder.path)
+        if script is not None:
+            document["code"] = write_code(folder.path / "code").record()
+            (folder.path / "batch.sh").write_text(script)
+        records.write_json(folder.spec, document)
         records.append_event(folder.events, "created", run_id=run_id, hash=spec.content_hash)
-        if script is None:
-            job = submit_local(folder.path, spec.profile["time_limit_minutes"])
-            records.append_event(folder.events, "submitted", executor="local", job_id=job.job_id)
-            return Submission(folder, lambda: not job.done())
-        raise NotImplementedError
+        return _start_local(folder, spec) if script is None else _start_slurm(folder, run_id, slurm or Slurm())
+    except SubmissionUnclear:
+        raise
     except BaseException:
         shutil.rmtree(folder.path, ignore_errors=True)
         raise
 
 
-def spec_document(spec: RunSpec, run_id: str) -> dict[str, object]:
+def _start_local(folder: RunFolder, spec: RunSpec) -> Submission:
+    job = submit_local(folder.path, spec.profile["time_limit_minutes"])
+    records.append_event(folder.events, "submitted", executor="local", job_id=job.job_id)
+    return Submission(folder, lambda: not job.done())
+
+
+def _start_slurm(folder: RunFolder, run_id: str, slurm: Slurm) -> Submission:
+    from seatrial.slurm.executor import Executor
+    from seatrial.supervise.main import job
+
+    asked = records.now()
+    accepted: list[JobId] = []
+
+    def sbatch() -> str:
+        accepted.append(slurm.submit(["sbatch", str(folder.path / "batch.sh")], run_id))
+        return accepted[0].number
+
+    Executor(folder.path / "submitit", sbatch).submit(job, str(folder.path))
+    records.append_event(
+        folder.events, "submitted", executor="slurm", job_id=accepted[0].number, cluster=accepted[0].cluster,
+        adopted=accepted[0].adopted, submit_time=asked, user=getpass.getuser(),
+    )  # fmt: skip
+    reference = job_reference(folder)
+    alive = at_most_every(_ASK_SECONDS, lambda: not states([reference], slurm)[run_id].final)
+    return Submission(folder, alive)
+
+
+def spec_document(spec: RunSpec, run_id: str, source: Source) -> dict[str, Any]:
     """Return what spec.json holds: the spec and what only submission knows."""
     return spec.to_json() | {
         "run_id": run_id,
         "arguments": arguments(spec),
-        "provenance": provenance(),
+        "provenance": provenance(source),
         "created": records.now(),
     }
