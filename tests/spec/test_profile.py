@@ -42,7 +42,7 @@ def test_layers_win_in_order(own_home: Path) -> None:
     loaded = load_profile("gb200-64gpu", [("account", "mine"), ("container.image", "/other.sqsh")])
     assert loaded.data["account"] == "mine"
     assert loaded.data["partition"] == "long"
-    assert loaded.data["container"] == {"image": "/other.sqsh", "mounts": ["/lustre:/lustre"]}
+    assert loaded.data["container"] == {"image": "/other.sqsh", "mounts": ["/lustre:/lustre"], "python": "python3"}
     assert loaded.data["env"]["pass"] == ["HF_TOKEN"]
     assert loaded.sources["partition"] == "site.yaml:9"
     assert loaded.sources["account"] == "command line"
