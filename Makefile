@@ -43,7 +43,7 @@ schema: $(READY)
 	  && mv /tmp/seatrial-schema.$$$$ launchers/seatrial/spec/schemas/megatron-core-0.19.2.json
 
 golden: $(READY)
-	SEATRIAL_WRITE_GOLDEN=1 $(BIN)/python -m pytest -q tests/spec/test_golden.py
+	SEATRIAL_WRITE_GOLDEN=1 $(BIN)/python -m pytest -q tests/spec/test_golden.py tests/slurm_room/test_script.py
 
 lock: $(READY)
 	$(BIN)/pip-compile --quiet --strip-extras --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
