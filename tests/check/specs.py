@@ -15,9 +15,11 @@ from seatrial.spec.runspec import Field, Kind, RunSpec
 
 COMMON = {
     "model": {"seq_length": 4096, "max_position_embeddings": 4096, "cuda_graph_impl": "none", "te_rng_tracker": False,
+              "normalization": "RMSNorm", "add_bias_linear": False, "position_embedding_type": "none",
               "group_query_attention": True, "num_query_groups": 2, "padded_vocab_size": 131072},
     "parallel": {"tensor_model_parallel_size": 1, "pipeline_model_parallel_size": 1, "context_parallel_size": 1,
-                 "expert_model_parallel_size": 1, "expert_tensor_parallel_size": 1, "sequence_parallel": False},
+                 "expert_model_parallel_size": 1, "expert_tensor_parallel_size": 1, "sequence_parallel": False,
+                 "use_distributed_optimizer": True},
     "precision": {"bf16": True},
     "optimizer": {"lr": 1.6e-3, "min_lr": 1.6e-5},
     "schedule": {"train_iters": 100, "lr_decay_iters": 48000, "lr_warmup_iters": 480, "global_batch_size": 512,
@@ -32,21 +34,26 @@ MOE = {
 }  # fmt: skip
 RECIPES = {
     "nano": {
-        "model": {"hidden_size": 2688, "num_attention_heads": 32, "kv_channels": 128,
+        "model": {"hidden_size": 2688, "ffn_hidden_size": 1856, "num_attention_heads": 32, "kv_channels": 128,
+                  "mamba_num_heads": 64,
                   "hybrid_layer_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"},
         "moe": MOE | {"num_experts": 128, "moe_router_topk": 6, "moe_router_num_groups": 1, "moe_router_group_topk": 1},
         "parallel": {"expert_model_parallel_size": 8},
     },
     "35b": {
-        "model": {"hidden_size": 2048, "num_attention_heads": 16, "kv_channels": 256, "num_layers": 40,
-                  "linear_attention_freq": 4, "mtp_num_layers": 1, "padded_vocab_size": 248320},
-        "moe": MOE | {"num_experts": 256, "moe_router_topk": 8, "moe_flex_dispatcher_num_sms": 32},
+        "model": {"hidden_size": 2048, "num_attention_heads": 16, "kv_channels": 256, "num_layers": 40, "swiglu": True,
+                  "experimental_attention_variant": "gated_delta_net", "linear_attention_freq": 4,
+                  "mtp_num_layers": 1, "padded_vocab_size": 248320},
+        "moe": MOE | {"num_experts": 256, "moe_router_topk": 8, "moe_ffn_hidden_size": 512,
+                      "moe_flex_dispatcher_num_sms": 32},
         "parallel": {"expert_model_parallel_size": 8},
         "schedule": {"micro_batch_size": 1},
     },
     "9b": {
-        "model": {"hidden_size": 4096, "num_attention_heads": 16, "kv_channels": 256, "num_layers": 32,
-                  "num_query_groups": 4, "linear_attention_freq": 4, "mtp_num_layers": 1, "padded_vocab_size": 248320},
+        "model": {"hidden_size": 4096, "ffn_hidden_size": 12288, "num_attention_heads": 16, "kv_channels": 256,
+                  "num_layers": 32, "num_query_groups": 4, "swiglu": True,
+                  "experimental_attention_variant": "gated_delta_net", "linear_attention_freq": 4,
+                  "mtp_num_layers": 1, "padded_vocab_size": 248320},
     },
 }  # fmt: skip
 PROFILE = {

@@ -148,7 +148,8 @@ def test_all_unset_site_values_in_one_error() -> None:
 
 def test_notes() -> None:
     rules = [f.rule for f in run_checks(build(kind="convergence", train_iters=48000)) if f.severity == "note"]
-    assert rules == ["48,000 steps x 512 sequences x 4,096 tokens = 100.66B tokens"]
+    assert rules[-1] == "48,000 steps x 512 sequences x 4,096 tokens = 100.66B tokens"
+    assert ["GiB of GPU memory" in rules[0], "checkpoints of" in rules[1], len(rules)] == [True, True, 3]
     rules = [f.rule for f in run_checks(build("9b", "local-cpu")) if f.severity == "note"]
     assert "209.72M tokens" in rules[0]
     assert "rehearsal" in rules[1]

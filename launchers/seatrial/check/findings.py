@@ -13,6 +13,7 @@ from seatrial.check.hybridep import (
     check_hybridep_sizes,
 )
 from seatrial.check.layout import check_sizes
+from seatrial.check.memory import check_memory
 from seatrial.check.model import (
     check_eager,
     check_heads,
@@ -31,6 +32,7 @@ from seatrial.check.schedule import (
     note_tokens,
 )
 from seatrial.check.site import check_site_values, note_rehearsal
+from seatrial.check.storage import check_storage
 from seatrial.check.topology import check_expert_groups, check_nvlink_domain, check_segment, check_world
 from seatrial.spec.runspec import RunSpec
 
@@ -41,14 +43,15 @@ CHECKS: tuple[Check, ...] = (
     check_dispatcher, check_hybridep_sizes, check_hybridep_environment, check_hybridep_numbers,
     check_eager, check_learned_routing, check_router, check_sequence, check_heads, check_layers, check_interleaving,
     check_by_iterations, check_learning_rate, check_saves, check_evaluations,
-    check_source, check_data, note_tokens, note_rehearsal,
+    check_source, check_data, check_memory, check_storage, note_tokens, note_rehearsal,
 )  # fmt: skip
 
 
 def run_checks(spec: RunSpec) -> list[Finding]:
     """Return all findings on ``spec``, none of them fatal by itself: an error in the list keeps the run back.
 
-    Reads the index files of the data, and nothing else. Where a size is no size, only that is reported.
+    Reads the index files of the data and how much disk is free, and nothing else. Where a size is no size, only that
+    is reported.
     """
     broken = list(check_sizes(spec))
     return broken or [finding for check in CHECKS for finding in check(spec)]

@@ -1,0 +1,108 @@
+"""Bytes on disk for checkpoints, and the room for them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from specs import build
+
+from seatrial.check.parameters import count_parameters
+from seatrial.check.shape import shape_of
+from seatrial.check.storage import Storage, check_storage, free_bytes, judge_storage, storage_of
+from seatrial.spec.resolve import resolve
+
+GB = 10**9
+
+
+# The card of Nemotron 3.5 Lightning says 430 GiB for each checkpoint.
+@pytest.mark.parametrize(
+    ("recipe", "change", "size"),
+    [
+        ("nemotron_3_nano_gb200", [], 442.1e9),
+        ("qwen35_9b_gb200", [], 128.8e9),
+        ("qwen35_35b_a3b_gb200", [], 497.1e9),
+        ("nemotron_3_nano_gb200",
+         [("model.mtp_num_layers", "2"), ("model.mtp_hybrid_override_pattern", '"*E"'),
+          ("model.mtp_use_repeated_layer", "true")], 430 * 2**30),
+        ("nemotron_3_nano_gb200", [("checkpoint.save_optim", "false")], 63.2e9),
+    ],
+)  # fmt: skip
+def test_a_checkpoint(recipe: str, change: list[tuple[str, str]], size: float) -> None:
+    found = storage_of(resolve(recipe, "gb200-8gpu", "gate", change))
+    assert found.checkpoint == pytest.approx(size, rel=0.003)
+    assert (found.kept, found.at_once) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "per_parameter"),
+    [
+        ({}, 14),
+        ({"save_optim": False}, 2),
+        ({"bf16": None, "fp16": True}, 14),
+        ({"bf16": None}, 12),
+        ({"bf16": None, "save_optim": False}, 4),
+    ],
+)
+def test_bytes_per_parameter(change: dict[str, Any], per_parameter: int) -> None:
+    spec = build(**change)
+    assert storage_of(spec).checkpoint == per_parameter * count_parameters(shape_of(spec)).whole_model.total
+
+
+@pytest.mark.parametrize(
+    ("steps", "every", "retain", "kept", "at_once"),
+    [
+        (100, 50, None, 2, 2),
+        (100, 100, None, 1, 1),
+        (100, 30, None, 4, 2),  # 30, 60, 90 and the last step
+        (100, None, None, 1, 1),
+        (48000, 1000, None, 48, 2),
+        (48000, 1000, 12000, 5, 2),
+        (100, 50, 100, 2, 2),
+    ],
+)
+def test_how_many(steps: int, every: int | None, retain: int | None, kept: int, at_once: int) -> None:
+    found = storage_of(build(train_iters=steps, save_interval=every, save_retain_interval=retain))
+    assert (found.kept, found.at_once) == (kept, at_once)
+
+
+@pytest.mark.parametrize(
+    ("kind", "free", "severity", "words"),
+    [
+        ("gate", 199, "error", "199.0 GB are free there, the run writes 2 checkpoints of 100.0 GB = 200.0 GB"),
+        ("gate", 200, "warning", "less than twice the 200.0 GB"),
+        ("gate", 399, "warning", "less than twice"),
+        ("gate", 400, None, ""),
+        ("gate", None, None, ""),
+        ("convergence", 199, "error", "the run writes 2 checkpoints"),
+        ("convergence", 4799, "warning", "4.8 TB are free there, all 48 checkpoints take 4.8 TB"),
+        ("convergence", 4800, None, ""),
+    ],
+)
+def test_room(kind: Any, free: int | None, severity: str | None, words: str) -> None:
+    spec = build(kind=kind)
+    storage = Storage(100 * GB, 2 if kind == "gate" else 48, 2)
+    note, *rest = judge_storage(spec, storage, None if free is None else free * GB)
+    assert note.severity == "note" and ("nothing removes" in note.rule) == (kind == "convergence")
+    assert [finding.severity for finding in rest] == ([severity] if severity else [])
+    if rest:
+        assert rest[0].field == "profile.paths.runs" and words in rest[0].rule and "profile.paths.runs=" in rest[0].fix
+
+
+def test_a_rehearsal_speaks_only_where_the_disk_is_full() -> None:
+    spec = build("9b", "local-cpu")
+    assert list(judge_storage(spec, Storage(GB, 2, 2), 100 * GB)) == []
+    assert [finding.severity for finding in judge_storage(spec, Storage(GB, 2, 2), 0)] == ["error"]
+
+
+def test_the_disk_itself(tmp_path: Path) -> None:
+    there = os.statvfs(tmp_path)
+    assert free_bytes(str(tmp_path)) == pytest.approx(there.f_bavail * there.f_frsize, rel=0.1)
+    assert free_bytes(str(tmp_path / "absent")) is None
+    assert free_bytes("bad\0name") is None
+    paths = {"runs": str(tmp_path), "data": "/data"}
+    found = list(check_storage(build("9b", profile={"paths": paths}, save_interval=1)))
+    assert [f.severity for f in found] == ["note", "error"], "this machine has room for 100 checkpoints of 129 GB"
+    assert list(check_storage(build(hidden_size=None))) == []
