@@ -14,13 +14,13 @@ from seatrial.slurm.commands import DEFAULT_RETRY, ONCE, CommandFailed, Done, Re
 from seatrial.slurm.environment import for_questions, scrubbed
 from seatrial.slurm.submission import JobId, Patience, SubmissionUnclear
 
-__all__ = ["CommandFailed", "JobId", "Slurm", "SubmissionUnclear", "TestOnly"]
+__all__ = ["CommandFailed", "JobId", "Slurm", "SubmissionUnclear", "DryRun"]
 
 _GONE = ("invalid job id specified", "already completing or completed", "job has already finished")
 
 
 @dataclass(frozen=True)
-class TestOnly:
+class DryRun:
     """What ``sbatch --test-only`` said. ``accepted`` None: the question itself failed."""
 
     accepted: bool | None
@@ -60,15 +60,15 @@ class Slurm:
             argv, run_id, commands, user=self.user, cluster=cluster, known=known, patience=self.patience
         )
 
-    def test_only(self, argv: Sequence[str]) -> TestOnly:
+    def test_only(self, argv: Sequence[str]) -> DryRun:
         """Ask whether sbatch would take ``argv``: nothing is submitted. Never raises for what Slurm answers."""
         try:
             done = self._run([argv[0], "--test-only", *argv[1:]], environment=scrubbed(self.environment))
         except SeatrialError as error:
-            return TestOnly(None, str(error))
+            return DryRun(None, str(error))
         if done.ok:
-            return TestOnly(True, done.words)
-        return TestOnly(None if done.passes else False, done.words)
+            return DryRun(True, done.words)
+        return DryRun(None if done.passes else False, done.words)
 
     def cancel(self, job: JobId) -> bool:
         """End a job for good. False: it is gone already. Raises CommandFailed where it may live on."""
