@@ -9,13 +9,15 @@ from seatrial.check.blame import Finding, profile, profile_source
 from seatrial.spec.runspec import RunSpec
 
 NEEDED = ("account", "partition", "container.image")
+_OF_HARDWARE = "container.image"  # a rehearsal's ranks run on the host
 
 
 def check_site_values(spec: RunSpec) -> Iterator[Finding]:
     """One error lists all that a Slurm job needs and nobody has said."""
     if spec.profile["executor"] != "slurm":
         return
-    unset = [key for key in NEEDED if not _value(spec.profile, key)]
+    needed = [key for key in NEEDED if key != _OF_HARDWARE or not spec.rehearsal]
+    unset = [key for key in needed if not _value(spec.profile, key)]
     if unset:
         fix = " ".join(f"--set profile.{key}=…" for key in unset)
         fix += ", or write them to ~/.config/seatrial/site.yaml"
