@@ -5,12 +5,15 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell command -v python3.12 || command -v ~/.pyenv/versions/3.12*/bin/python3.12 | tail -n 1)
 READY := $(VENV)/.ready
 
-.PHONY: gate test setup lint unit train campaign benchmarks schema golden lock clean
+# What tests use beside Python: shellcheck for batch scripts, a C compiler for the sandbox's stand-in of pyxis.
+PROGRAMS := shellcheck:shellcheck cc:gcc
+
+.PHONY: system gate test setup lint unit train campaign benchmarks schema golden lock clean
 
 gate: $(READY)
 	$(BIN)/seatrial gate nemotron_3_nano_gb200 --profile local-cpu
 
-test: $(READY) lint
+test: system $(READY) lint
 	$(BIN)/python -m pytest -m "not campaign"
 
 setup: $(READY)
@@ -20,6 +23,12 @@ $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e ".[train,dev]"
 	touch $(READY)
+
+system:
+	@missing=""; for pair in $(PROGRAMS); do command -v $${pair%%:*} > /dev/null || missing="$$missing $${pair##*:}"; done; \
+	test -z "$$missing" && exit 0; \
+	test "$$(id -u)" = 0 || { echo "the tests need:$$missing (apt-get install$$missing)" >&2; exit 2; }; \
+	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing > /dev/null
 
 lint: $(READY)
 	$(BIN)/ruff check .
