@@ -175,14 +175,14 @@ class Cluster:
         aside.rename(self.at.plugin)
 
 
-def up(config: SandboxConfig, say: Callable[[str], None] = lambda _: None) -> Cluster:
-    """Start the cluster, or what is missing of it; return once every node answers.
+def up(config: SandboxConfig, say: Callable[[str], None] = lambda _: None, cache: Path | None = None) -> Cluster:
+    """Start the cluster, or what is missing of it; return once every node answers. ``cache`` keeps the software.
 
     Raises SeatrialError where the machine cannot (not Debian, not root), where the folder holds another cluster, where
     a port is taken, and where a daemon does not answer (with the end of its log). What it started is then ended.
     """
     packages.require_root()
-    cluster = Cluster(config, packages.ensure(config.version, say=say))
+    cluster = Cluster(config, packages.ensure(config.version, cache, say))
     config.folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     with _lock(config.folder):
         other = read_json(cluster.at.settings)
@@ -208,13 +208,13 @@ def up(config: SandboxConfig, say: Callable[[str], None] = lambda _: None) -> Cl
     return cluster
 
 
-def attach(folder: Path) -> Cluster:
+def attach(folder: Path, cache: Path | None = None) -> Cluster:
     """Return the cluster of ``folder``, running or not. Raises SeatrialError where there is none."""
     data = read_json(Layout(folder.expanduser().absolute()).settings)
     if data is None:
         raise SeatrialError("no sandbox here", file=folder, fix="seatrial sandbox up")
     config = SandboxConfig.from_json(data)
-    return Cluster(config, packages.ensure(config.version))
+    return Cluster(config, packages.ensure(config.version, cache))
 
 
 @contextlib.contextmanager

@@ -1,0 +1,77 @@
+"""A real Slurm for the tests of this folder: one for the whole session, and others by their settings."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seatrial.errors import SeatrialError
+from seatrial.sandbox import packages
+from seatrial.sandbox.cluster import Cluster, SandboxConfig, up
+from seatrial.sandbox.daemons import port_is_free
+
+HERE = Path(__file__).parent
+CACHE = packages.cache_folder()  # of the real home: each test gets one of its own
+_PORTS = itertools.count(20000, 100)
+
+Factory = Callable[..., Cluster]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test that starts a cluster, as it needs root, Debian, and the first time 70 MB of packages."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.slurm)
+
+
+def settings(**changes: Any) -> SandboxConfig:
+    """Return settings with a folder and ports that nobody uses; short waits."""
+    port = next(p for p in _PORTS if all(map(port_is_free, range(p, p + 90))))
+    folder = Path(tempfile.mkdtemp(prefix="seatrial-", dir="/tmp"))
+    return SandboxConfig(**{"folder": folder, "base_port": port, "slurmd_timeout_seconds": 15} | changes)
+
+
+@pytest.fixture(scope="session")
+def machine() -> None:
+    """Skip where no sandbox can run."""
+    try:
+        packages.require_root()
+        packages.debian_codename()
+    except SeatrialError as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(error.message)
+
+
+def clusters() -> Iterator[Factory]:
+    """Give a factory of clusters, and wipe what it made."""
+    made: list[SandboxConfig] = []
+
+    def make(**changes: Any) -> Cluster:
+        made.append(settings(**changes))
+        return up(made[-1], cache=CACHE)
+
+    yield make
+    for config in made:
+        Cluster(config, packages.ensure(config.version, CACHE)).down(wipe=True)
+        shutil.rmtree(config.folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def cluster(machine: None) -> Iterator[Cluster]:
+    """Slurm 24.11 with 18 nodes in one block, accounting, and a requeue delay of 10 s. Leave no job behind."""
+    for make in clusters():
+        yield make()
+
+
+@pytest.fixture(scope="module")
+def make_cluster(machine: None) -> Iterator[Factory]:
+    """A factory of clusters with settings of their own (SandboxConfig's), which live as long as the test module."""
+    yield from clusters()
