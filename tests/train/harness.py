@@ -68,7 +68,7 @@ class Attempt:
         record: dict[str, Any] = json.loads((self.folder / f"exit-{rank:05d}.json").read_text())
         return record
 
-    def wait(self, seconds: float = 240) -> list[int]:
+    def wait(self, seconds: float = 400) -> list[int]:
         """Wait for all ranks; kills them, and says so, after ``seconds``."""
         end = time.monotonic() + seconds
         try:

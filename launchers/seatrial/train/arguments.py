@@ -23,18 +23,17 @@ def command_line(arguments: Sequence[str]) -> Iterator[None]:
 
 
 def parse(arguments: Sequence[str]) -> Any:
-    """Parse and validate ``arguments`` with Megatron and set its global variables; returns the namespace.
+    """Return the namespace of ``arguments``, not validated: validation asks the GPU.
 
     Raises:
         SeatrialError: the parser refuses an argument.
-        AssertionError: Megatron's validation refuses a combination.
     """
-    from megatron.training.arguments import parse_and_validate_args
+    from megatron.training.arguments import parse_args
 
     complaint = io.StringIO()
     try:
         with command_line(arguments), contextlib.redirect_stderr(complaint):
-            return parse_and_validate_args()
+            return parse_args()
     except SystemExit as error:
         said = complaint.getvalue().strip().splitlines()
         raise SeatrialError(
@@ -43,3 +42,15 @@ def parse(arguments: Sequence[str]) -> Any:
         ) from error
     finally:
         sys.stderr.write(complaint.getvalue())
+
+
+def set_up(arguments: Sequence[str]) -> Any:
+    """Parse and validate ``arguments`` with Megatron and set its global variables; returns the namespace.
+
+    Raises:
+        AssertionError: Megatron's validation refuses a combination.
+    """
+    from megatron.training.arguments import parse_and_validate_args
+
+    with command_line(arguments):
+        return parse_and_validate_args()

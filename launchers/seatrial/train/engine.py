@@ -38,15 +38,16 @@ def _pretrain(plan: Plan, place: Place, on_listening: Callable[[], None]) -> Non
     from .evidence import Evidence
     from .forward import ForwardStep
 
-    args = arguments.parse(plan.arguments)
-    on_listening()
+    parsed = arguments.parse(plan.arguments)
     transform = models.unchanged
     if plan.device == "cpu":
         from .cpu.specs import te_to_local
 
         transform = te_to_local
     else:
-        requirements.check_gpu(args)
+        requirements.check_gpu(parsed)
+    args = arguments.set_up(plan.arguments)
+    on_listening()
     data.use_shipped_helpers()
 
     evidence = Evidence(

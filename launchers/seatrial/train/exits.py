@@ -79,15 +79,23 @@ class ExitRecord:
             print(f"[seatrial] cannot write {self.path}: {error}", flush=True)
 
 
-def leave(code: int) -> NoReturn:
-    """End a failed rank's process at once.
-
-    The interpreter's own way out destroys process groups, which can wait for peers that will not answer; a failed rank
-    has to end so that the supervisor can end the others. Helper processes are ended first.
-    """
+def end_helpers() -> None:
+    """Kill the data loader workers and checkpoint helpers of this process; they block SIGTERM."""
     multiprocessing = sys.modules.get("multiprocessing")
     for child in multiprocessing.active_children() if multiprocessing is not None else ():
         child.kill()
+        child.join()
+
+
+def leave(code: int) -> NoReturn:
+    """End the process with ``code``.
+
+    A failed rank ends at once: the interpreter's own way out destroys process groups, which can wait for peers
+    that will not answer, and the supervisor waits for this end before it ends the others.
+    """
+    end_helpers()
+    if code == 0:
+        sys.exit(0)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -6,6 +6,7 @@ process that imports this file again.
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
@@ -25,7 +26,6 @@ def main(arguments: list[str]) -> int:
     set_import_path()
     import atexit
     import os
-    import signal
 
     from seatrial.errors import SeatrialError
     from seatrial.train import exits, plan, stopping
@@ -51,9 +51,10 @@ def main(arguments: list[str]) -> int:
     try:
         place = plan.find_place(os.environ, the_plan)
         exit_signal = signal.Signals[the_plan.exit_signal]
-        stopping.dump_stacks_on(signal.SIGUSR1)
+        stopping.dump_stacks()
         held = stopping.HeldSignal(exit_signal, record.signals)
         stopping.map_sigterm(exit_signal, record.signals)
+        stopping.shield_forked_helpers(exit_signal)
         if place.rank == 0:
             stopping.watch_stop_file(the_plan.stop_file, exit_signal)
         from seatrial.train import engine
@@ -74,10 +75,13 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
+if __name__ == "__mp_main__":
+    # A helper that multiprocessing spawned, for the results of a save: it must outlive the signals that ask for one.
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
+
 if __name__ == "__main__":
     code = main(sys.argv[1:])
-    if code:
-        from seatrial.train.exits import leave
+    from seatrial.train.exits import leave
 
-        leave(code)
-    sys.exit(0)
+    leave(code)

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 POLL_SECONDS = 0.25
+STACKS_SIGNAL = signal.SIGUSR1
 
 
 def note(text: str) -> None:
@@ -22,9 +23,8 @@ def note(text: str) -> None:
 def map_sigterm(exit_signal: signal.Signals, seen: list[str]) -> None:
     """Turn SIGTERM into the loop's exit signal: save at the end of this step, then exit.
 
-    Slurm sends SIGTERM to the ranks when a job is preempted. ``seen`` gets the signal's name. Before the loop has
-    installed its own handler the exit signal's default action would kill the process, so until then it is kept by
-    :func:`hold_exit_signal`.
+    Slurm sends SIGTERM to the ranks when a job is preempted. ``seen`` gets the signal's name. Until the loop
+    has its own handler, :class:`HeldSignal` keeps the exit signal, whose default action is to kill.
     """
 
     def handler(number: int, frame: FrameType | None) -> None:
@@ -71,6 +71,17 @@ def watch_stop_file(stop_file: Path, exit_signal: signal.Signals, poll_seconds: 
     threading.Thread(target=watch, name="seatrial-stop-file", daemon=True).start()
 
 
-def dump_stacks_on(number: signal.Signals) -> None:
-    """On this signal print every thread's stack to stderr and go on: how a hang is looked into."""
-    faulthandler.register(number, file=sys.stderr, all_threads=True, chain=False)
+def shield_forked_helpers(exit_signal: signal.Signals) -> None:
+    """Let every process that this one forks block the signals that ask a rank to stop.
+
+    Slurm signals all processes of a step. A data loader worker that died of it would take the rank down before its
+    save. Blocked rather than ignored, because the workers set a handler of their own. They end by SIGKILL instead
+    (:func:`seatrial.train.exits.end_helpers`). Helpers that are spawned, not forked, are shielded in ``rank.py``.
+    """
+    signals = {signal.SIGTERM, exit_signal, STACKS_SIGNAL}
+    os.register_at_fork(after_in_child=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, signals))
+
+
+def dump_stacks() -> None:
+    """On SIGUSR1 print every thread's stack to stderr and go on: how a hang is looked into."""
+    faulthandler.register(STACKS_SIGNAL, file=sys.stderr, all_threads=True, chain=False)
