@@ -73,9 +73,10 @@ def test_who_holds_a_file(tmp_path: Path) -> None:
     (tmp_path / "held").touch()
     started = start(tmp_path, "sh", "-c", f"exec 5<{tmp_path}/held; exec sleep 60")
     try:
-        program = str(Path("/bin/sleep").resolve())
-        assert processes.wait(lambda: processes.holding((tmp_path / "held").resolve(), program) == [started], 10)
-        assert processes.holding((tmp_path / "other").resolve(), program) == []
+        program = Path("/bin/sleep").resolve()
+        held, other = (tmp_path / "held").resolve(), (tmp_path / "other").resolve()
+        assert processes.wait(lambda: processes.holding([other, held], program) == [started], 10)
+        assert processes.holding([other], program) == []
     finally:
         started.end(signal.SIGKILL)
 
@@ -83,7 +84,7 @@ def test_who_holds_a_file(tmp_path: Path) -> None:
 def test_other_children_are_not_reaped(tmp_path: Path) -> None:
     child = subprocess.Popen(["sh", "-c", "exit 7"])
     time.sleep(0.2)
-    processes.holding(tmp_path, "/none")
+    processes.holding([tmp_path], Path("/none"))
     assert child.wait() == 7
 
 

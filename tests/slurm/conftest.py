@@ -34,8 +34,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def settings(**changes: Any) -> SandboxConfig:
     """Return settings with a folder and ports that nobody uses; short waits."""
     port = next(p for p in _PORTS if all(map(port_is_free, range(p, p + 90))))
-    folder = Path(tempfile.mkdtemp(prefix="seatrial-", dir="/tmp"))
-    return SandboxConfig(**{"folder": folder, "base_port": port, "slurmd_timeout_seconds": 15} | changes)
+    if "folder" not in changes:
+        changes["folder"] = Path(tempfile.mkdtemp(prefix="seatrial-", dir="/tmp"))
+    return SandboxConfig(**{"base_port": port, "slurmd_timeout_seconds": 15} | changes)
 
 
 @pytest.fixture(scope="session")

@@ -37,9 +37,8 @@ def test_a_requeued_job_runs_again(cluster: Cluster, tmp_path: Path) -> None:
 
 def test_a_dead_node_fails_a_job_or_shrinks_it(make_cluster: Factory, tmp_path: Path) -> None:
     own = make_cluster(nodes=4, topology="none", slurmd_timeout_seconds=8, kill_wait_seconds=2)
-    wait = "for i in 1 2; do srun --nodes=1 --ntasks=1 --nodelist=$(hostname) true; done; sleep 600"
     keeps = submit(own, tmp_path, "sleep 600", "--nodes=2", "--exclusive", "--no-kill", "--nodelist=gb200-[001-002]")
-    fails = submit(own, tmp_path, wait, "--nodes=2", "--exclusive", "--no-requeue", "--nodelist=gb200-[003-004]")
+    fails = submit(own, tmp_path, "sleep 600", "--nodes=2", "--exclusive", "--no-requeue", "--nodelist=gb200-[003-004]")
     for job in (keeps, fails):
         wait_for(own, job, ["RUNNING"])
     own.kill_node("gb200-002")
@@ -62,7 +61,7 @@ def test_the_controller_and_the_accounting_may_be_away(cluster: Cluster, tmp_pat
     cluster.stop_dbd()
     assert cluster.run("sacct").returncode != 0
     cluster.stop_controller()
-    assert cluster.run("squeue").returncode != 0
+    assert "is DOWN" in cluster.run("scontrol", "ping").stdout
     assert {"slurmctld", "slurmdbd"} == set(cluster.status().missing)
     cluster.start_dbd()
     cluster.start_controller()

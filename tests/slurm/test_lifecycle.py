@@ -72,7 +72,7 @@ def test_up_again_is_harmless_and_keeps_what_was(config: SandboxConfig, tmp_path
     cluster.down()
     assert attach(config.folder, CACHE).status().running == []
     third = up(config, cache=CACHE)
-    until(lambda: records(third, first, "State") == [["CANCELLED by 0"]], "the record of the job that down ended")
+    until(lambda: "CANCELLED" in str(records(third, first, "State")), "the record of the job that down ended")
     assert int(submit(third, tmp_path, "true")) > int(first)
 
 

@@ -35,7 +35,7 @@ def test_a_job_gives_way(
 ) -> None:
     cluster = make_cluster(**SMALL, preempt_mode=mode, send_user_signal=signal, grace_seconds=5 if signal else 0)
     script = """echo run ${SLURM_RESTART_COUNT:-0}
-        trap 'echo warned; touch saved' USR2
+        trap 'echo warned; exit 0' USR2
         [ $SLURM_RESTART_COUNT ] && exit 0
         for i in $(seq 3000); do sleep 0.2; done"""
     low = submit(cluster, tmp_path, script, "--nodes=2", "--exclusive", "--signal=B:USR2@60")
@@ -47,7 +47,8 @@ def test_a_job_gives_way(
         until(lambda: "run 1" in output(tmp_path, low), "the job runs again")
         wait_for(cluster, low, ["COMPLETED"])
     until(lambda: records(cluster, low, "State")[:1] == [[record]], "the record of the first run")
-    assert len(records(cluster, low)) == (2 if again else 1)
+    # 24.11 may requeue a job once more that had a grace time, after it completed: at least two runs then.
+    assert (len(records(cluster, low)) > 1) == again
 
 
 def test_slurm_22_05(make_cluster: Factory, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = top.add_subparsers(required=True, metavar="up|down|status")
     start = commands.add_parser("up", help="start the cluster, or what is missing of it")
-    default = SandboxConfig()
+    default = SandboxConfig(folder=Path("/"))
     start.add_argument("--version", choices=get_args(settings.Version), default=default.version)
     start.add_argument("--nodes", type=int, default=default.nodes)
     start.add_argument("--gpus-per-node", type=int, default=default.gpus_per_node)
@@ -45,6 +45,11 @@ def parser() -> argparse.ArgumentParser:
         "--grace-seconds", type=int, default=default.grace_seconds, help="between preemption and its end"
     )
     start.add_argument("--requeue-delay-seconds", type=int, default=default.requeue_delay_seconds, help="Slurm's: 120")
+    start.add_argument("--kill-wait-seconds", type=int, default=default.kill_wait_seconds, help="Slurm's: 30")
+    start.add_argument(
+        "--slurmd-timeout-seconds", type=int, default=default.slurmd_timeout_seconds, help="Slurm's: 300"
+    )
+    start.add_argument("--no-pyxis", dest="pyxis", action="store_false", help="no --container options")
     start.add_argument("--base-port", type=int, default=default.base_port)
     start.set_defaults(act=_up)
     end = commands.add_parser("down", help="end its jobs and daemons")

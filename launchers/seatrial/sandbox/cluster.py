@@ -57,6 +57,7 @@ class Cluster:
         """End the cluster's jobs and daemons. ``wipe`` removes its folder too; then everything is simply killed."""
         if not self.at.settings.exists():
             return
+        packages.require_root()
         with _lock(self.config.folder):
             self._down(wipe)
             if wipe:
@@ -68,8 +69,7 @@ class Cluster:
             self._cancel_jobs()
         number, patience = (signal.SIGKILL, 5) if wipe else (signal.SIGTERM, 20)
         processes.end_all([one for name, one in running.items() if name.startswith("slurmd-")], number, patience)
-        for node in self.config.node_names:
-            self._kill_steps(node)
+        self._kill_steps(self.config.node_names)
         for name in ("slurmctld", "slurmdbd", "mariadbd", "munged"):
             if name in running:
                 running[name].end(number, patience)
@@ -79,7 +79,7 @@ class Cluster:
     def kill_node(self, name: str) -> None:
         """Let a node die: its daemon and every process of its steps, at once and without a word."""
         self.stop_slurmd(name, signal.SIGKILL)
-        self._kill_steps(name)
+        self._kill_steps([name])
 
     def stop_slurmd(self, name: str, number: int = signal.SIGTERM) -> None:
         """End a node's daemon; its steps run on."""
@@ -118,10 +118,10 @@ class Cluster:
         if found := processes.recorded(self.at.pids, name):
             found.end(number)
 
-    def _kill_steps(self, node: str) -> None:
+    def _kill_steps(self, nodes: Sequence[str]) -> None:
         # A step's daemon is nobody's child; it holds its node's log open.
-        log = (self.at.logs / f"slurmd-{node}.log").resolve()
-        daemons = processes.holding(log, str(Path(self.software.program("slurmstepd")).resolve()))
+        logs = [(self.at.logs / f"slurmd-{node}.log").resolve() for node in nodes]
+        daemons = processes.holding(logs, Path(self.software.program("slurmstepd")).resolve())
         processes.end_all(processes.with_descendants(daemons), signal.SIGKILL)
 
     def _cancel_jobs(self) -> None:

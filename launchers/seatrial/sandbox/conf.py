@@ -84,7 +84,7 @@ def slurm_conf(config: SandboxConfig, machine: Machine) -> str:
         "DefMemPerCPU=1000",
         "# Decide within seconds, as nobody waits for a big queue here.",
         "SchedulerType=sched/backfill",
-        "SchedulerParameters=batch_sched_delay=0,sched_interval=2,sched_min_interval=100000,bf_interval=2",
+        "SchedulerParameters=batch_sched_delay=0,sched_interval=2,sched_min_interval=10000,bf_interval=1",
         "PriorityType=priority/basic",
         "EnforcePartLimits=ALL",
         "ReturnToService=2",

@@ -154,8 +154,8 @@ class Layout:
 
     @property
     def database_socket(self) -> Path:
-        """MariaDB's socket: it listens on nothing else."""
-        return self.folder / "mysql.sock"
+        """MariaDB's socket, in a folder that only root may enter: it listens on nothing else."""
+        return self.database / "socket"
 
     @property
     def plugin(self) -> Path:

@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -150,17 +150,17 @@ def with_descendants(roots: Iterable[Process]) -> list[Process]:
     return list(found.values())
 
 
-def holding(path: Path, program: str) -> list[Process]:
-    """Return the processes that run ``program`` and hold the file ``path`` open."""
+def holding(files: Collection[Path], program: Path) -> list[Process]:
+    """Return the processes that run ``program`` and hold one of ``files`` open. All paths are resolved ones."""
     found = []
     for pid in _living():
         try:
-            if Path(f"/proc/{pid}/exe").readlink() != Path(program):
+            if Path(f"/proc/{pid}/exe").readlink() != program:
                 continue
-            links = [link.readlink() for link in Path(f"/proc/{pid}/fd").iterdir()]
+            links = {link.readlink() for link in Path(f"/proc/{pid}/fd").iterdir()}
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
-        if path in links and (one := process(pid)):
+        if not links.isdisjoint(files) and (one := process(pid)):
             found.append(one)
     return found
 
