@@ -96,7 +96,7 @@ def test_a_flag_that_this_slurm_lacks_is_an_error(missing: str) -> None:
 
 @pytest.mark.parametrize(
     "runs",
-    ["/a b/c", "/it's", '/say "hi"', "/100%", "/back\\slash", "/ünïcode/日本", "/$HOME/`id`", "/" + "x" * 200],
+    ["/a b/c", "/it's", '/say "hi"', "/100%", "/ünïcode/日本", "/$HOME/`id`", "/" + "x" * 200],
 )
 def test_odd_folders_survive(runs: str) -> None:
     text = script("gb200-8gpu", "gate", "run-1", ("profile.paths.runs", f"'{runs}'".replace("'/it's'", '"/it\'s"')))
@@ -105,6 +105,11 @@ def test_odd_folders_survive(runs: str) -> None:
     assert words
     shown = subprocess.run(["bash", "-c", f"printf '%s\\n' {words[1]}"], capture_output=True, text=True)
     assert shown.stdout.splitlines()[-1] == f"{runs}/run-1/submitit"
+
+
+def test_a_backslash_in_the_folder_is_refused() -> None:
+    with pytest.raises(SeatrialError, match="without backslash"):
+        script("gb200-8gpu", "gate", "run-1", ("profile.paths.runs", "'/back\\slash'"))
 
 
 @pytest.mark.parametrize("run_id", ["a\nb", "a\r#SBATCH --uid=0", "a\x1b[31m"])

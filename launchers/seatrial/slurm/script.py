@@ -24,10 +24,11 @@ def batch_script(spec: RunSpec, run_id: str, *, dependency: str | None = None) -
     Raises SeatrialError where this Slurm lacks a flag that the run needs, or a value cannot stand in a directive.
     """
     folder = PurePosixPath(spec.profile["paths"]["runs"]) / run_id
-    if not folder.is_absolute():
+    if not folder.is_absolute() or "\\" in str(folder):
         raise SeatrialError(
-            "the folder of the runs must be absolute", key="profile.paths.runs", value=str(folder.parent)
-        )
+            "the folder of runs cannot be used by Slurm", key="profile.paths.runs", value=str(folder.parent),
+            rule="absolute, and without backslash: in a log's path it switches Slurm's patterns off",
+        )  # fmt: skip
     lines = ["#!/bin/bash", f"# Seatrial run {run_id}: the supervisor is this job's only process."]
     lines += [_directive(name, value) for name, value in directives(spec, run_id, str(folder), dependency)]
     lines += [
