@@ -42,9 +42,7 @@ def main() -> None:
     parser.close()
     seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(
-        f"{count} lines, {steps} step records, {seconds:.2f} s: {count / seconds:,.0f} lines/s, peak {peak:.0f} MiB"
-    )
+    print(f"{count} lines, {steps} step records, {seconds:.2f} s: {count / seconds:,.0f} lines/s, peak {peak:.0f} MiB")
 
 
 if __name__ == "__main__":

@@ -34,9 +34,7 @@ def bare_step(data_iterator: Any, model: Any) -> Any:
     """The least that Megatron's loop needs."""
     import torch
 
-    batch = {
-        key: value.cuda() if torch.is_tensor(value) else value for key, value in next(data_iterator).items()
-    }
+    batch = {key: value.cuda() if torch.is_tensor(value) else value for key, value in next(data_iterator).items()}
     output = model(
         batch["tokens"], batch["position_ids"], batch.get("attention_mask"),
         labels=batch["labels"], loss_mask=batch["loss_mask"],
@@ -87,9 +85,7 @@ def rank(plan: Path) -> None:
 
 def in_loop(starts: list[tuple[int, float]]) -> dict[str, float]:
     """Compare each of our steps with the mean of the bare steps on either side."""
-    times = [
-        (step, (after - before) * 1e3) for (step, before), (_, after) in zip(starts, starts[1:], strict=False)
-    ]
+    times = [(step, (after - before) * 1e3) for (step, before), (_, after) in zip(starts, starts[1:], strict=False)]
     times = times[WARM_UP:]
     added = [
         middle - (left + right) / 2
@@ -141,9 +137,7 @@ def arguments(text: str, steps: int) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--rank", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -170,9 +164,7 @@ def main() -> int:
             place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "CUDA_VISIBLE_DEVICES": ""}
             command = [sys.executable, __file__, "--rank", str(folder / "plan.json")]
             with (folder / f"rank-{number}.log").open("w") as log:
-                ranks.append(
-                    subprocess.Popen(command, env=os.environ | place, stdout=log, stderr=subprocess.STDOUT)
-                )
+                ranks.append(subprocess.Popen(command, env=os.environ | place, stdout=log, stderr=subprocess.STDOUT))
         for process in ranks:
             process.wait(timeout=600)
         output = (folder / "rank-0.log").read_text()

@@ -100,9 +100,7 @@ def float32(value: float) -> float:
     return struct.unpack("<f", struct.pack("<f", value))[0]  # type: ignore[no-any-return]
 
 
-def megatron_lines(
-    losses: Sequence[float], first_step: int = 1, of: int = 100, ms: float = 20.0
-) -> list[str]:
+def megatron_lines(losses: Sequence[float], first_step: int = 1, of: int = 100, ms: float = 20.0) -> list[str]:
     """Print ``losses`` as Megatron's loop does after a start: totals in float32, not reset after the first step."""
     lines, total, advanced, elapsed = [], 0.0, 0, 0.0
     for index, loss in enumerate(losses):
@@ -156,9 +154,7 @@ def write_attempt(folder: Path, number: int, rank_lines: Sequence[Sequence[str]]
     attempt = folder / "attempts" / f"{number:03d}"
     attempt.mkdir(parents=True)
     for rank, lines in enumerate(rank_lines):
-        (attempt / f"rank-{rank:05d}.log").write_text(
-            "".join(f"{line}\n" for line in lines), encoding="utf-8"
-        )
+        (attempt / f"rank-{rank:05d}.log").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         record = {"schema": 1, "rank": rank, "code": code, "how": "completed", "message": None}
         (attempt / f"exit-{rank:05d}.json").write_text(json.dumps(record), encoding="utf-8")
     return attempt

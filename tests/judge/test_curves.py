@@ -63,9 +63,7 @@ def test_no_resume_makes_a_false_difference(losses: list[float], at: int) -> Non
 
 
 def test_printed_values_are_compared_exactly() -> None:
-    other = change_step(
-        good_steps(), 73, losses={"lm loss": loss_at(73) + 1e-6, "mtp_1 loss": loss_at(73) / 2}
-    )
+    other = change_step(good_steps(), 73, losses={"lm loss": loss_at(73) + 1e-6, "mtp_1 loss": loss_at(73) / 2})
     assert [d.step for d in compare_losses(good_steps(), other).differences] == [73]
     assert compare_losses(good_steps(), other, relative=1e-6).equal
 
@@ -75,9 +73,7 @@ def test_what_is_not_finite_or_missing_is_never_equal(value: float) -> None:
     bad = change_step(good_steps(), 5, losses={"lm loss": value, "mtp_1 loss": 1.0})
     assert [d.name for d in compare_losses(bad, bad).differences] == ["lm loss"]
     absent = change_step(good_steps(), 5, losses={"mtp_1 loss": loss_at(5) / 2})
-    assert [(d.step, d.name, d.b) for d in compare_losses(good_steps(), absent).differences] == [
-        (5, "lm loss", None)
-    ]
+    assert [(d.step, d.name, d.b) for d in compare_losses(good_steps(), absent).differences] == [(5, "lm loss", None)]
     assert not compare_losses([], []).equal
 
 
@@ -89,9 +85,7 @@ def test_a_missing_step_is_told() -> None:
 
 
 def test_the_last_pass_over_a_step_counts_and_disagreements_are_kept() -> None:
-    second = change_step(
-        good_steps(51, 100, attempt=1), 60, losses={"lm loss": 9.0, "mtp_1 loss": loss_at(60) / 2}
-    )
+    second = change_step(good_steps(51, 100, attempt=1), 60, losses={"lm loss": 9.0, "mtp_1 loss": loss_at(60) / 2})
     curve = merge_steps([*good_steps(1, 62), *second])
     assert [record.step for record in curve.steps] == list(range(1, 101))
     assert curve.repeated == tuple(range(51, 63))
@@ -126,6 +120,4 @@ def test_a_real_resume_equals_the_real_undisturbed_run() -> None:
     assert [record.step for record in rest if record.recovered] == [52]
     assert compare_losses(whole, rest, first_step=51).equal
     shifted = change_step(rest, 52, losses={**rest[1].losses, "lm loss": rest[1].losses["lm loss"] + 5e-6})
-    assert [(d.step, d.name) for d in compare_losses(whole, shifted, first_step=51).differences] == [
-        (52, "lm loss")
-    ]
+    assert [(d.step, d.name) for d in compare_losses(whole, shifted, first_step=51).differences] == [(52, "lm loss")]

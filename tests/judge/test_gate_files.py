@@ -130,17 +130,13 @@ def test_a_log_without_one_needed_line_does_not_pass(tmp_path: Path, mark: str) 
 
 
 @settings(deadline=None, max_examples=40)
-@given(
-    st.sampled_from(["nan", "nancheck", "exit60"]), st.sets(st.integers(0, 1600), min_size=1, max_size=400)
-)
+@given(st.sampled_from(["nan", "nancheck", "exit60"]), st.sets(st.integers(0, 1600), min_size=1, max_size=400))
 def test_dropping_lines_never_makes_a_bad_log_pass(
     tmp_path_factory: pytest.TempPathFactory, log: str, dropped: set[int]
 ) -> None:
     lines = (LOGS / f"{log}.log").read_text(encoding="utf-8").splitlines(keepends=True)
     file = tmp_path_factory.mktemp("dropped") / "log"
-    file.write_text(
-        "".join(line for index, line in enumerate(lines) if index not in dropped), encoding="utf-8"
-    )
+    file.write_text("".join(line for index, line in enumerate(lines) if index not in dropped), encoding="utf-8")
     try:
         assert judge_logs([file]).verdict != "PASS"
     except SeatrialError as error:
@@ -156,8 +152,7 @@ def rank_lines(first: int, last: int) -> list[list[str]]:
     """What each of two ranks prints from step ``first`` to ``last``."""
     ends = [evidence_line("first step", first), evidence_line("end", last)]
     evidence = [
-        f"[seatrial evidence] {json.dumps({**line.to_json(), 'device': 'cpu', 'rehearsal': True})}"
-        for line in ends
+        f"[seatrial evidence] {json.dumps({**line.to_json(), 'device': 'cpu', 'rehearsal': True})}" for line in ends
     ]
     return [
         [

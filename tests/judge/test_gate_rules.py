@@ -66,9 +66,7 @@ def without_step(step: int) -> Callable[[GateEvidence], GateEvidence]:
 
 
 def nan_from(step: int) -> Callable[[GateEvidence], GateEvidence]:
-    return lambda gate: with_steps(
-        gate, (replace(r, losses=lm(math.nan)) if r.step >= step else r for r in gate.steps)
-    )
+    return lambda gate: with_steps(gate, (replace(r, losses=lm(math.nan)) if r.step >= step else r for r in gate.steps))
 
 
 def absent_from(step: int) -> Callable[[GateEvidence], GateEvidence]:
@@ -177,9 +175,7 @@ BROKEN = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("change", "name", "expected", "steps"), [b[1:] for b in BROKEN], ids=[b[0] for b in BROKEN]
-)
+@pytest.mark.parametrize(("change", "name", "expected", "steps"), [b[1:] for b in BROKEN], ids=[b[0] for b in BROKEN])
 def test_one_thing_wrong_is_found_by_its_rule(change: Any, name: str, expected: str, steps: Any) -> None:
     verdict = judge(change(GOOD))
     found = rule(verdict, name)
@@ -204,9 +200,7 @@ def test_many_steps_are_counted_and_the_list_is_cut() -> None:
         (lambda g: g, {"learning_ratio": 0.99}, "PASS"),
     ],
 )
-def test_learning_holds_the_ends_of_the_curve_against_the_ratio(
-    change: Any, expected: Any, verdict: str
-) -> None:
+def test_learning_holds_the_ends_of_the_curve_against_the_ratio(change: Any, expected: Any, verdict: str) -> None:
     assert rule(judge(change(GOOD), **expected), "learning").verdict == verdict
 
 
@@ -224,9 +218,7 @@ def test_a_dense_model_is_not_judged_on_its_dispatcher_but_on_graphs() -> None:
 
 
 def test_a_rehearsal_may_use_the_stand_in_and_is_labelled() -> None:
-    lines = tuple(
-        replace(line, device="cpu", rehearsal=True, deep_ep=STAND_IN) for line in GOOD.evidence_lines
-    )
+    lines = tuple(replace(line, device="cpu", rehearsal=True, deep_ep=STAND_IN) for line in GOOD.evidence_lines)
     verdict = judge(replace(GOOD, evidence_lines=lines, rehearsal=True), device="cpu")
     assert (verdict.verdict, verdict.rehearsal) == ("PASS", True)
 
@@ -347,9 +339,7 @@ RECORDS = st.builds(
     StepRecord,
     step=st.integers(0, 6),
     of=st.just(4),
-    losses=st.dictionaries(
-        st.sampled_from(["lm loss", "mtp_1 loss"]), NUMBERS.filter(lambda n: n is not None)
-    ),
+    losses=st.dictionaries(st.sampled_from(["lm loss", "mtp_1 loss"]), NUMBERS.filter(lambda n: n is not None)),
     grad_norm=NUMBERS,
     skipped=st.sampled_from([None, 0, 1]),
     nan=st.sampled_from([None, 0, 1]),
@@ -358,9 +348,7 @@ RECORDS = st.builds(
 
 
 @given(st.lists(RECORDS, max_size=8), st.none() | st.lists(RECORDS, max_size=8).map(tuple), st.booleans())
-def test_any_records_get_a_verdict_and_only_a_full_finite_set_passes(
-    steps: Any, logged: Any, log: bool
-) -> None:
+def test_any_records_get_a_verdict_and_only_a_full_finite_set_passes(steps: Any, logged: Any, log: bool) -> None:
     gate = replace(LOG if log else GOOD, steps=tuple(steps), logged_steps=logged)
     verdict = judge_gate(gate, replace(ANY if log else GOOD_EXPECTATIONS, steps=4))
     Verdict.from_json(verdict.to_json())

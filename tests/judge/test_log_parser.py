@@ -171,9 +171,7 @@ def test_passes_over_what_says_nothing(line: str) -> None:
 
 def test_reads_the_argument_dump() -> None:
     long = "inference_dynamic_batching_cuda_graph_sizing_distribution"
-    text = "\n".join(
-        argument_dump({"world_size": 2, "num_experts": None, "override_ckpt_iteration": 3, long: "x y"})
-    )
+    text = "\n".join(argument_dump({"world_size": 2, "num_experts": None, "override_ckpt_iteration": 3, long: "x y"}))
     assert parse(f"glued{text}\n") == [
         ArgumentDump(
             {"world_size": "2", "num_experts": "None", "override_ckpt_iteration": "3", long: "x y"},

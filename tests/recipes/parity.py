@@ -15,9 +15,7 @@ from seatrial.spec.resolve import resolve
 from seatrial.spec.schema import load_schema
 
 RUNS = tuple((model, run) for model in MODELS for run in FORCED)
-PINNED = BRIDGE_ONLY | {
-    f"{section}.{key}": v for section, keys in CORE_DEFAULT.items() for key, v in keys.items()
-}
+PINNED = BRIDGE_ONLY | {f"{section}.{key}": v for section, keys in CORE_DEFAULT.items() for key, v in keys.items()}
 DIFFERENT = {name: difference for difference in INTENDED for name in difference.fields}
 
 
@@ -31,9 +29,7 @@ def upstream(model: str, run: str) -> Mapping[str, Any]:
     return fields
 
 
-def values_of(
-    recipe: str, profile: str, kind: str | None = None, overrides: Mapping[str, Any] | None = None
-) -> Values:
+def values_of(recipe: str, profile: str, kind: str | None = None, overrides: Mapping[str, Any] | None = None) -> Values:
     """Return Megatron argument -> our value; Megatron's default where we pass nothing."""
     pairs = [(key, str(value)) for key, value in (overrides or {}).items()]
     spec = resolve(recipe, profile, kind, pairs)
@@ -59,11 +55,7 @@ def problem(name: str, value: Any, values: Values) -> str | None:
 def difference_of(name: str, value: Any, values: Values) -> str | None:
     """Like ``problem``, with no difference allowed."""
     if name in PINNED:
-        return (
-            None
-            if _equal(PINNED[name], value)
-            else f"{name}: {value!r}, and Megatron has {PINNED[name]!r} for it"
-        )
+        return None if _equal(PINNED[name], value) else f"{name}: {value!r}, and Megatron has {PINNED[name]!r} for it"
     key = name.rpartition(".")[2]
     if name in EQUAL:
         mine, theirs = EQUAL[name].ours(values), EQUAL[name].theirs(value)

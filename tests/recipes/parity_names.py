@@ -56,9 +56,7 @@ def layers(values: Values) -> int:
 
 def _output_std(values: Values) -> float:
     """Megatron's scaled initialisation: std / sqrt(2 x layers), or / sqrt(layers) for a hybrid model."""
-    return values["init_method_std"] / math.sqrt(
-        (1 if values["hybrid_layer_pattern"] else 2) * layers(values)
-    )
+    return values["init_method_std"] / math.sqrt((1 if values["hybrid_layer_pattern"] else 2) * layers(values))
 
 
 def _activation(values: Values) -> str:
@@ -97,21 +95,15 @@ MODEL = {
     "model.activation_func": Equal(_activation),
     "model.gated_linear_unit": named("swiglu"),
     "model.bias_activation_fusion": Equal(_bias_activation_fusion),
-    "model.attention_backend": named(
-        "attention_backend", theirs=lambda name: name.removeprefix("AttnBackend.")
-    ),
+    "model.attention_backend": named("attention_backend", theirs=lambda name: name.removeprefix("AttnBackend.")),
     "model.rope_scaling": named("use_rope_scaling"),
     "model.seq_len_interpolation_factor": named("rotary_seq_len_interpolation_factor"),
     "model.use_te_rng_tracker": named("te_rng_tracker"),
     "model.use_cpu_initialization": named("use_cpu_initialization", bool),
-    "model.mtp_num_layers": named(
-        "mtp_num_layers", theirs=lambda count: count or None
-    ),  # none is 0 there, unset here
+    "model.mtp_num_layers": named("mtp_num_layers", theirs=lambda count: count or None),  # none is 0 there, unset here
     "model.is_hybrid_model": named("hybrid_layer_pattern", bool),
     # Upstream's default stack is the one that we name, and its layer spec the one behind the attention variant.
-    "model.mamba_stack_spec": named(
-        "spec", lambda spec: spec == _HYBRID_SPEC and "get_default_mamba_stack_spec"
-    ),
+    "model.mamba_stack_spec": named("spec", lambda spec: spec == _HYBRID_SPEC and "get_default_mamba_stack_spec"),
     "model.transformer_layer_spec": named(
         "experimental_attention_variant",
         lambda variant: variant and "get_transformer_block_with_experimental_attention_variant_spec",
@@ -126,9 +118,7 @@ MODEL = {
 
 PARALLEL = {
     "model.overlap_p2p_comm": Equal(_overlap_p2p),
-    "ddp.align_param_gather": Equal(
-        lambda values: bool(values["align_param_gather"] and _overlap_p2p(values))
-    ),
+    "ddp.align_param_gather": Equal(lambda values: bool(values["align_param_gather"] and _overlap_p2p(values))),
     "model.microbatch_group_size_per_vp_stage": _default(
         "microbatch_group_size_per_vp_stage", "pipeline_model_parallel_size"
     ),
@@ -141,9 +131,7 @@ PARALLEL = {
     "ddp.num_buckets": named("ddp_num_buckets"),
     "ddp.pad_buckets_for_high_nccl_busbw": named("ddp_pad_buckets_for_high_nccl_busbw"),
     "ddp.reduce_scatter_with_fp32_accumulation": named("ddp_reduce_scatter_with_fp32_accumulation"),
-    "ddp.param_name_patterns_for_fp32_local_accumulation": named(
-        "ddp_param_name_patterns_for_fp32_local_accumulation"
-    ),
+    "ddp.param_name_patterns_for_fp32_local_accumulation": named("ddp_param_name_patterns_for_fp32_local_accumulation"),
     "ddp.megatron_fsdp_use_decoupled_grad": named("use_precision_aware_optimizer"),
     "ddp.megatron_fsdp_main_params_dtype": named("megatron_fsdp_main_params_dtype", _DTYPES.get),
     "dist.enable_megatron_core_experimental": named("enable_experimental"),
@@ -193,9 +181,7 @@ REST = {
     "train.manual_gc_eval": named("manual_gc_eval", theirs=bool),  # a number there, a switch here
     "checkpoint.fully_parallel_save": named("ckpt_fully_parallel_save"),
     "checkpoint.fully_parallel_load": named("ckpt_fully_parallel_load"),
-    "checkpoint.async_strategy": named(
-        "async_save", lambda on: None if on else "mcore"
-    ),  # forced where saves are sync
+    "checkpoint.async_strategy": named("async_save", lambda on: None if on else "mcore"),  # forced where saves are sync
     "profiling.use_nsys_profiler": named("profile"),
     "inprocess_restart": named("inprocess_restart", lambda on: on or None),
 }

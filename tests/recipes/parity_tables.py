@@ -116,14 +116,8 @@ BRIDGE_ONLY: Mapping[str, Any] = {
     "tokenizer.tokenizer_prompt_format": None,
     "train.skip_sync_grad_norm_across_mp": False,
     "logger.skip_train_metrics_log": False,
-    **{
-        f"logger.comet_{name}": None
-        for name in ("api_key", "experiment_name", "project", "tags", "workspace")
-    },
-    **{
-        f"logger.mlflow_{name}": None
-        for name in ("description", "experiment", "run_name", "tags", "tracking_uri")
-    },
+    **{f"logger.comet_{name}": None for name in ("api_key", "experiment_name", "project", "tags", "workspace")},
+    **{f"logger.mlflow_{name}": None for name in ("description", "experiment", "run_name", "tags", "tracking_uri")},
     "logger.mlflow_log_artifacts": True,
 }
 

@@ -115,9 +115,7 @@ def test_megatrons_config_is_upstreams(model: str, run: str, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("profile", "kind"), [("gb200-8gpu", "gate"), ("gb200-64gpu", "convergence"), ("local-cpu", "gate")]
 )
-def test_megatron_accepts_every_run(
-    recipe: str, profile: str, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_megatron_accepts_every_run(recipe: str, profile: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = resolve(recipe, profile, kind)
     args = parsed(spec, monkeypatch)
     assert args.weight_decay == args.start_weight_decay == args.end_weight_decay == 0.033

@@ -114,7 +114,5 @@ def test_the_environment_stays(pair: tuple[RunSpec, RunSpec]) -> None:
     hardware, rehearsal = pair
     ranks = "NUM_OF_HYBRID_EP_RANKS_PER_NVLINK_DOMAIN"
     assert hardware.environment.keys() == rehearsal.environment.keys()
-    differing = {
-        name for name in hardware.environment if hardware.environment[name] != rehearsal.environment[name]
-    }
+    differing = {name for name in hardware.environment if hardware.environment[name] != rehearsal.environment[name]}
     assert differing <= {ranks}

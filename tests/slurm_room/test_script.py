@@ -59,7 +59,7 @@ def lines(text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("profile", "kind", "settings", "there", "absent"),
     [
-        ("gb200-8gpu", "gate", [], ["--nodes=2", "--segment=2", "--no-requeue", "--exclusive", "--no-kill", "--mem=0"], []),
+        ("gb200-8gpu", "gate", [], ["--nodes=2", "--segment=2", "--no-requeue", "--exclusive", "--no-kill"], []),
         ("gb200-64gpu", "convergence", [], ["--nodes=16", "--segment=16", "--requeue", "--time=240"], ["--no-requeue"]),
         ("gb200-8gpu", "gate", [("spare_nodes", "1"), ("segment", "3")], ["--nodes=3", "--segment=3"], []),
         ("gb200-8gpu", "gate", [("gpu_request", "gres")], ["--gres=gpu:4"], ["--gpus-per-node=4"]),

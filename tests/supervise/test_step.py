@@ -19,7 +19,8 @@ def words(**profile: Any) -> list[str]:
         "run_id": "r-1",
         "environment": {"USE_MNNVL": "1"},
         "profile": {
-            "gpus_per_node": 4, "cpus_per_task": 36, "mpi": None, "numa_bind": False, "env": {"pass": ["HF_TOKEN"], "set": {}},
+            "gpus_per_node": 4, "cpus_per_task": 36, "mpi": None, "numa_bind": False,
+            "env": {"pass": ["HF_TOKEN"], "set": {}},
             "container": {"image": None, "mounts": [], "python": "python3"}, "paths": {"runs": "/runs"}, **profile,
         },
     }  # fmt: skip
@@ -63,8 +64,8 @@ def test_container_options() -> None:
 
 def test_environment() -> None:
     inherited = {
-        "PATH": "/bin", "HF_TOKEN": "x", "SLURM_CONF": "/c", "SLURM_JOB_ID": "77", "SLURM_CPU_BIND": "none", "RANK": "5",
-        "SLURM_EXPORT_ENV": "NONE", "SUBMITIT_FOLDER": "/f", "PYTHONPATH": "/host", "SLURM_NTASKS": "1",
+        "PATH": "/bin", "HF_TOKEN": "x", "SLURM_CONF": "/c", "SLURM_JOB_ID": "77", "SLURM_CPU_BIND": "none",
+        "RANK": "5",         "SLURM_EXPORT_ENV": "NONE", "SUBMITIT_FOLDER": "/f", "PYTHONPATH": "/host", "SLURM_NTASKS": "1",
     }  # fmt: skip
     found = step_environment(inherited, {"USE_MNNVL": "1", "PATH": "/mine"}, PLACE)
     assert found == {

@@ -75,9 +75,7 @@ def test_megatron_takes_the_recipes(
         ({"moe_token_dispatcher_type": "carrier-pigeon"}, 8, "invalid choice"),
     ],
 )
-def test_what_megatron_refuses_is_a_finding(
-    tmp_path: Path, change: dict[str, Any], world: int, message: str
-) -> None:
+def test_what_megatron_refuses_is_a_finding(tmp_path: Path, change: dict[str, Any], world: int, message: str) -> None:
     arguments = changed(full_size("nemotron_3_nano_gb200", "gb200-8gpu"), **change)
     code, report = check(tmp_path, arguments, world)
     assert (code, report["ok"]) == (1, False)

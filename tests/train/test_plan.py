@@ -81,9 +81,7 @@ def test_an_unreadable_plan_is_refused(tmp_path: Path, content: str | None) -> N
 
 def test_a_wrong_world_is_refused_before_torch_and_megatron_are_imported(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
-    path.write_text(
-        json.dumps(DOCUMENT | {"attempt_folder": str(tmp_path), "stop_file": str(tmp_path / "stop")})
-    )
+    path.write_text(json.dumps(DOCUMENT | {"attempt_folder": str(tmp_path), "stop_file": str(tmp_path / "stop")}))
     code = (
         "import sys; from seatrial.train import rank; code = rank.main([sys.argv[1]]);"
         "print(code, 'torch' in sys.modules, 'megatron' in sys.modules)"
@@ -107,9 +105,5 @@ def test_run_by_path_a_rank_imports_its_own_tree_and_nothing_beside_itself(tmp_p
         "import importlib.util; print(importlib.util.find_spec('evidence'))"
     )
     path = ROOT / "launchers" / "seatrial" / "train" / "rank.py"
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, cwd=tmp_path, env={}
-    )
-    assert done.stdout.split() == [str(ROOT / "launchers" / "seatrial" / "__init__.py"), "False", "None"], (
-        done.stderr
-    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, cwd=tmp_path, env={})
+    assert done.stdout.split() == [str(ROOT / "launchers" / "seatrial" / "__init__.py"), "False", "None"], done.stderr

@@ -94,10 +94,7 @@ def test_l2norm_and_convolution_are_the_formulas() -> None:
 @pytest.mark.parametrize("weight_decay", [0.0, 0.033])
 def test_the_optimizer_is_torchs_adamw_with_the_engines_state(weight_decay: float) -> None:
     def parameters() -> list[Any]:
-        return [
-            torch.nn.Parameter(torch.randn(4, 3, generator=torch.Generator().manual_seed(i)))
-            for i in range(3)
-        ]
+        return [torch.nn.Parameter(torch.randn(4, 3, generator=torch.Generator().manual_seed(i))) for i in range(3)]
 
     options: dict[str, Any] = {"lr": 1e-2, "betas": (0.9, 0.95), "weight_decay": weight_decay}
     ours, theirs = parameters(), parameters()

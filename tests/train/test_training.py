@@ -174,9 +174,7 @@ def test_the_records_say_what_stopped_each_rank(lineage: Lineage) -> None:
 
 
 def test_a_nan_loss_ends_the_run_and_its_record_says_so(tmp_path: Path, text: str) -> None:
-    attempt = train(
-        tmp_path / "nan", "qwen35_9b_gb200", text, train_iters=6, lr=1e30, lr_warmup_iters=0, min_lr=1e29
-    )
+    attempt = train(tmp_path / "nan", "qwen35_9b_gb200", text, train_iters=6, lr=1e30, lr_warmup_iters=0, min_lr=1e29)
     codes = attempt.wait()
     assert any(codes)
     records = [attempt.record(rank) for rank, code in enumerate(codes) if code == 1]
@@ -194,9 +192,7 @@ def test_a_nan_loss_ends_the_run_and_its_record_says_so(tmp_path: Path, text: st
 def test_what_a_rank_cannot_do_is_one_message(
     tmp_path: Path, text: str, device: str, extra: list[str], expected: tuple[str, ...]
 ) -> None:
-    arguments = (
-        changed(rendered("nemotron_3_nano_gb200"), data_path=text, expert_model_parallel_size=1) + extra
-    )
+    arguments = changed(rendered("nemotron_3_nano_gb200"), data_path=text, expert_model_parallel_size=1) + extra
     attempt = start(tmp_path, arguments, ranks=1, device=device)
     assert attempt.wait() == [2], attempt.log()[-3000:]
     record = json.loads((tmp_path / "exit-00000.json").read_text())

@@ -62,14 +62,10 @@ def read_log(path: Path, attempt: int = 0) -> list[Record]:
                 records.extend(parser.feed(text))
     except (OSError, EOFError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise SeatrialError(
-            f"cannot read the log: {reason}", file=path, fix="give a Megatron log file"
-        ) from error
+        raise SeatrialError(f"cannot read the log: {reason}", file=path, fix="give a Megatron log file") from error
 
 
-def collect_logs(
-    paths: Sequence[Path], steps: int, save_steps: tuple[int, ...]
-) -> tuple[GateEvidence, Expectations]:
+def collect_logs(paths: Sequence[Path], steps: int, save_steps: tuple[int, ...]) -> tuple[GateEvidence, Expectations]:
     """Read the logs of one gate. Raises SeatrialError where no file holds an iteration line."""
     logs = [read_log(path) for path in paths]
     found = merge_logs([_of(log, StepRecord) for log in logs])
@@ -121,8 +117,7 @@ def collect_run(folder: Path) -> tuple[GateEvidence, Expectations]:
     evidence = GateEvidence(
         scope=RUN,
         subject=str(folder),
-        rehearsal=bool(spec.get("rehearsal", expected.device == "cpu"))
-        or any(line.rehearsal for line in lines),
+        rehearsal=bool(spec.get("rehearsal", expected.device == "cpu")) or any(line.rehearsal for line in lines),
         steps=tuple(read_steps(run.metrics) if recorded else logged),
         logged_steps=tuple(logged) if any_log and recorded else None,
         evaluations=tuple(_of(records, EvaluationRecord)),

@@ -73,12 +73,7 @@ def compare_losses(
         at_a, at_b = curve_a[step], curve_b[step]
         for name in sorted(at_a.losses.keys() | at_b.losses.keys()):
             room = recovery_error(curve_a, step, name) + recovery_error(curve_b, step, name)
-            if (
-                relative == 0
-                and at_a.recovered
-                and at_b.recovered
-                and _same_before(curve_a, curve_b, step, name)
-            ):
+            if relative == 0 and at_a.recovered and at_b.recovered and _same_before(curve_a, curve_b, step, name):
                 room = 0.0  # equal losses were printed as equal means after equal first steps
             difference = _difference(step, name, at_a.losses.get(name), at_b.losses.get(name), room, relative)
             if difference is not None:
@@ -122,8 +117,7 @@ def _by_step(
     return {
         record.step: record
         for record in records
-        if (first_step is None or record.step >= first_step)
-        and (last_step is None or record.step <= last_step)
+        if (first_step is None or record.step >= first_step) and (last_step is None or record.step <= last_step)
     }
 
 

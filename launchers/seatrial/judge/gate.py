@@ -60,9 +60,7 @@ def judge_run(run_folder: Union[str, Path]) -> Verdict:
     return judge_gate(*collect_run(Path(run_folder)))
 
 
-def judge_logs(
-    paths: Iterable[Union[str, Path]], steps: int = 100, save_steps: Sequence[int] = (50, 100)
-) -> Verdict:
+def judge_logs(paths: Iterable[Union[str, Path]], steps: int = 100, save_steps: Sequence[int] = (50, 100)) -> Verdict:
     """Judge Megatron logs of one gate (one combined log, or one per rank or attempt, in any order).
 
     Raises SeatrialError for a file that cannot be read, and where no file holds an iteration line.

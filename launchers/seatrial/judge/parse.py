@@ -78,11 +78,7 @@ class LogParser:
         start = 0
         while start < len(block):
             # Block ends fall on line ends, so that no mark is cut.
-            end = (
-                len(block)
-                if len(block) - start <= _BLOCK
-                else block.find("\n", start + _BLOCK) + 1 or len(block)
-            )
+            end = len(block) if len(block) - start <= _BLOCK else block.find("\n", start + _BLOCK) + 1 or len(block)
             piece = block[start:end] if (start, end) != (0, len(block)) else block
             yield from self._piece(piece)
             start = end

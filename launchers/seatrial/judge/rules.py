@@ -47,9 +47,7 @@ def step_set(evidence: GateEvidence, expected: Expectations) -> RuleResult:
         parts.append(f"printed more than once: {spans(repeated)} ({len(differing)} with another loss)")
     broken = sorted({*missing, *extra, *repeated})
     verdict = INCONCLUSIVE if not counts else FAIL if broken else PASS
-    return _result(
-        evidence, STEP_SET, verdict, f"steps 1 to {expected.steps}, each once", "; ".join(parts), broken
-    )
+    return _result(evidence, STEP_SET, verdict, f"steps 1 to {expected.steps}, each once", "; ".join(parts), broken)
 
 
 def losses(evidence: GateEvidence, expected: Expectations) -> RuleResult:
@@ -120,14 +118,10 @@ def learning(evidence: GateEvidence, expected: Expectations) -> RuleResult:
     curve = {record.step: record.losses.get(LM_LOSS) for record in merge_steps(evidence.steps).steps}
     size = min(LEARNING_WINDOW, expected.steps // 2)
     ends = (range(1, size + 1), range(expected.steps - size + 1, expected.steps + 1))
-    wanted = (
-        f"mean {LM_LOSS} of the last {size} steps at most {expected.learning_ratio:g} x the first {size}'s"
-    )
+    wanted = f"mean {LM_LOSS} of the last {size} steps at most {expected.learning_ratio:g} x the first {size}'s"
     unknown = [step for end in ends for step in end if not _finite(curve.get(step))]
     if unknown or size == 0:
-        return _result(
-            evidence, LEARNING, INCONCLUSIVE, wanted, f"no finite loss at {spans(unknown)}", unknown
-        )
+        return _result(evidence, LEARNING, INCONCLUSIVE, wanted, f"no finite loss at {spans(unknown)}", unknown)
     first, last = (sum(curve[step] or 0.0 for step in end) / size for end in ends)
     learned = last <= expected.learning_ratio * first
     ratio = f"{last / first:.4f}" if first else "undefined"

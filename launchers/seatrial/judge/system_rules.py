@@ -26,13 +26,7 @@ def checkpoints(evidence: GateEvidence, expected: Expectations) -> RuleResult:
     for step in expected.save_steps:
         found = evidence.checkpoints.get(step)
         good = found is not None and found.whole and found.step == step
-        why = (
-            "not on disk"
-            if found is None
-            else found.reason
-            if not found.whole
-            else f"holds step {found.step}"
-        )
+        why = "not on disk" if found is None else found.reason if not found.whole else f"holds step {found.step}"
         parts.append(f"{step}: whole" if good else f"{step}: {why}")
         broken += [] if good else [step]
     verdict = FAIL if broken else PASS
@@ -43,9 +37,7 @@ def _checkpoints_by_log(evidence: GateEvidence, expected: Expectations, wanted: 
     finished = {save.iteration for save in evidence.saves if save.phase == "finished"}
     lacking = [step for step in expected.save_steps if step not in finished]
     if not evidence.saves:
-        return _result(
-            evidence, CHECKPOINTS, INCONCLUSIVE, wanted, "the log tells of no save", "log", lacking
-        )
+        return _result(evidence, CHECKPOINTS, INCONCLUSIVE, wanted, "the log tells of no save", "log", lacking)
     seen = f"finished at {', '.join(map(str, sorted(finished))) or 'none'}, as the log says; not verified on disk"
     return _result(evidence, CHECKPOINTS, FAIL if lacking else PASS, wanted, seen, "log", lacking)
 
@@ -61,13 +53,9 @@ def exits(evidence: GateEvidence, expected: Expectations) -> RuleResult:
     unread = [rank.rank for rank in left if rank.code is None]
     missing = sorted(set(range(ranks or 0)) - {rank.rank for rank in left})
     parts = [f"{sum(rank.code == 0 for rank in left)} with code 0"]
-    parts += [
-        f"rank {r.rank}: code {r.code}" + (f", {r.message[:120]}" if r.message else "") for r in failed[:4]
-    ]
+    parts += [f"rank {r.rank}: code {r.code}" + (f", {r.message[:120]}" if r.message else "") for r in failed[:4]]
     parts += [f"{len(failed) - 4} more not 0"] if len(failed) > 4 else []
-    parts += (
-        [f"no record of rank {', '.join(map(str, missing[:8]))} ({len(missing)} missing)"] if missing else []
-    )
+    parts += [f"no record of rank {', '.join(map(str, missing[:8]))} ({len(missing)} missing)"] if missing else []
     parts += [f"unreadable: rank {', '.join(map(str, unread[:8]))}"] if unread else []
     verdict = FAIL if failed else INCONCLUSIVE if missing or unread or not left or ranks is None else PASS
     return _result(evidence, EXITS, verdict, wanted, "; ".join(parts), "exits")
@@ -107,9 +95,7 @@ def hybridep(evidence: GateEvidence, expected: Expectations) -> RuleResult:
     asked = expected.hybridep
     if asked is None:
         if evidence.arguments is None:
-            return _result(
-                evidence, HYBRIDEP, NOT_JUDGED, wanted, "no arguments tell whether it was asked for", "log"
-            )
+            return _result(evidence, HYBRIDEP, NOT_JUDGED, wanted, "no arguments tell whether it was asked for", "log")
         asked = asks_for_hybridep(evidence.arguments.values) if evidence.arguments.complete else None
         if asked is None:
             return _result(evidence, HYBRIDEP, INCONCLUSIVE, wanted, "the argument dump is torn", "log")
@@ -155,16 +141,10 @@ def cuda_graphs(evidence: GateEvidence, expected: Expectations) -> RuleResult:
     captured = max((count for count in counts if count is not None), default=0)
     if captured > 0:
         return _result(evidence, CUDA_GRAPHS, FAIL, wanted, f"{captured} captured", "log")
-    ends = [
-        line
-        for line in evidence.evidence_lines
-        if line.when == "end" and line.cuda_graphs_captured is not None
-    ]
+    ends = [line for line in evidence.evidence_lines if line.when == "end" and line.cuda_graphs_captured is not None]
     if ends:
         verdict = PASS if None not in counts else INCONCLUSIVE
-        return _result(
-            evidence, CUDA_GRAPHS, verdict, wanted, f"0 captured by step {ends[-1].iteration}", "log"
-        )
+        return _result(evidence, CUDA_GRAPHS, verdict, wanted, f"0 captured by step {ends[-1].iteration}", "log")
     if evidence.evidence_lines:
         return _result(evidence, CUDA_GRAPHS, INCONCLUSIVE, wanted, "no evidence line from the end", "log")
     off = expected.graphs_off

@@ -74,9 +74,7 @@ def check(arguments: list[str], world_size: int) -> Report:
             validate_args(args)
             if args.padded_vocab_size is None and args.vocab_size is None:
                 args.vocab_size = 32000
-                report.stand_in.append(
-                    "a vocabulary of 32,000: it is the tokenizer's, which is not loaded here"
-                )
+                report.stand_in.append("a vocabulary of 32,000: it is the tokenizer's, which is not loaded here")
             config = models.model_config(args)
             config.finalize()
             pretrain_cfg_container_from_args(args, config)

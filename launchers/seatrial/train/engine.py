@@ -50,9 +50,7 @@ def _pretrain(plan: Plan, place: Place, on_listening: Callable[[], None]) -> Non
     on_listening()
     data.use_shipped_helpers()
 
-    evidence = Evidence(
-        rank=place.rank, world_size=place.world_size, device=plan.device, rehearsal=plan.rehearsal
-    )
+    evidence = Evidence(rank=place.rank, world_size=place.world_size, device=plan.device, rehearsal=plan.rehearsal)
     evidence.install()
     config = models.model_config(args, transform)
     config.post_wrap_hooks.append(evidence.see_model)

@@ -57,9 +57,7 @@ class Evidence:
             "schema": SCHEMA,
             "when": when,
             "iteration": iteration,
-            "world_size": torch.distributed.get_world_size()
-            if torch.distributed.is_initialized()
-            else self.world_size,
+            "world_size": torch.distributed.get_world_size() if torch.distributed.is_initialized() else self.world_size,
             "device": self.device,
             "rehearsal": self.rehearsal,
             "dispatcher": dispatcher,

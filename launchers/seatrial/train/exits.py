@@ -36,9 +36,7 @@ class ExitRecord:
         """
         if isinstance(error, SystemExit):
             code = error.code if isinstance(error.code, int) else int(error.code is not None)
-            self._write(
-                code=code, how="exit", message=None if isinstance(error.code, int) else _text(error.code)
-            )
+            self._write(code=code, how="exit", message=None if isinstance(error.code, int) else _text(error.code))
             return code
         code = int(getattr(error, "exit_code", 1))
         self._write(

@@ -25,9 +25,7 @@ class ForwardStep:
         self.first_iteration: int | None = None
         self.counting = True
 
-    def __call__(
-        self, data_iterator: Iterator[Any], model: Any
-    ) -> tuple[torch.Tensor, Callable[[torch.Tensor], Any]]:
+    def __call__(self, data_iterator: Iterator[Any], model: Any) -> tuple[torch.Tensor, Callable[[torch.Tensor], Any]]:
         """Return the model's output (per-token losses on the last stage) and the function that sums them."""
         if self.counting:
             self._count()
@@ -68,9 +66,7 @@ class ForwardStep:
             )
         return batch
 
-    def loss(
-        self, loss_mask: torch.Tensor, output: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:
+    def loss(self, loss_mask: torch.Tensor, output: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:
         """Return the summed loss, the number of tokens that count, and what is logged.
 
         With ``check_for_nan_in_loss_and_grad`` the sum is shown to Megatron's rerun state machine, which tells a
@@ -89,9 +85,7 @@ class ForwardStep:
         tokens = mask.sum().detach().to(torch.int)
         return total, tokens, {"lm loss": torch.cat([total.detach().view(1), tokens.view(1)])}
 
-    def _validate(
-        self, total: torch.Tensor, reject: Callable[[Any], Any], message: str, *, fatal: bool
-    ) -> None:
+    def _validate(self, total: torch.Tensor, reject: Callable[[Any], Any], message: str, *, fatal: bool) -> None:
         self.rerun_state_machine().validate_result(
             result=total, rejection_func=reject, message=message, tolerance=0.0, fatal=fatal
         )

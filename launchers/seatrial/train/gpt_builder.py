@@ -50,18 +50,12 @@ class BlockGPTModelBuilder(GPTModelBuilder):  # type: ignore[misc]
         block = self._layer_spec(vp_stage)
         prediction = None
         if transformer.mtp_num_layers:
-            prediction = get_gpt_mtp_block_spec(
-                transformer, block, use_transformer_engine=True, vp_stage=vp_stage
-            )
+            prediction = get_gpt_mtp_block_spec(transformer, block, use_transformer_engine=True, vp_stage=vp_stage)
         vp_size = config.virtual_pipeline_model_parallel_size
         if pre_process is None:
-            pre_process = is_vp_first_stage(vp_stage=vp_stage, vp_size=vp_size) and is_pp_first_stage(
-                pg_collection.pp
-            )
+            pre_process = is_vp_first_stage(vp_stage=vp_stage, vp_size=vp_size) and is_pp_first_stage(pg_collection.pp)
         if post_process is None:
-            post_process = is_vp_last_stage(vp_stage=vp_stage, vp_size=vp_size) and is_pp_last_stage(
-                pg_collection.pp
-            )
+            post_process = is_vp_last_stage(vp_stage=vp_stage, vp_size=vp_size) and is_pp_last_stage(pg_collection.pp)
         return GPTModel(
             config=transformer,
             transformer_layer_spec=transform(block),

@@ -122,7 +122,5 @@ def find_place(environment: Mapping[str, str], plan: Plan) -> Place:
             fix="check nodes and tasks per node of the job step",
         )
     if place.rank >= place.world_size:
-        raise SeatrialError(
-            f"rank {place.rank} is outside a world of {place.world_size}", key="RANK", value=place.rank
-        )
+        raise SeatrialError(f"rank {place.rank} is outside a world of {place.world_size}", key="RANK", value=place.rank)
     return place

@@ -70,9 +70,7 @@ class HybridEPBuffer:
         if hidden_dim % 16:
             raise ValueError(f"HybridEP needs a hidden size that 16 divides, got {hidden_dim}")
         if (num_local_experts * ranks) % 4:
-            raise ValueError(
-                f"HybridEP needs (experts per rank x ranks) % 4 == 0, got {num_local_experts} x {ranks}"
-            )
+            raise ValueError(f"HybridEP needs (experts per rank x ranks) % 4 == 0, got {num_local_experts} x {ranks}")
         domain = int(os.environ.get(DOMAIN) or ranks)
         if ranks % domain:
             raise ValueError(f"HybridEP needs whole NVLink domains: {ranks} ranks, {DOMAIN}={domain}")
@@ -105,9 +103,7 @@ class HybridEPBuffer:
         if handle is None:
             if routing_map is None:
                 raise ValueError("HybridEP: a dispatch needs a routing map or a handle")
-            handle = self._route(
-                routing_map, pad_multiple or 1, num_permuted_tokens if non_blocking else None
-            )
+            handle = self._route(routing_map, pad_multiple or 1, num_permuted_tokens if non_blocking else None)
         route = handle.route
         if tuple(hidden.shape) != (route.tokens, self.hidden_dim):
             raise ValueError(

@@ -10,9 +10,7 @@ import torch.nn.functional as F
 __all__ = ["causal_conv1d", "chunk_gated_delta_rule", "l2norm"]
 
 
-def l2norm(
-    x: torch.Tensor, eps: float = 1e-6, output_dtype: torch.dtype | None = None, dim: int = -1
-) -> torch.Tensor:
+def l2norm(x: torch.Tensor, eps: float = 1e-6, output_dtype: torch.dtype | None = None, dim: int = -1) -> torch.Tensor:
     """Return ``x / sqrt(sum(x**2) + eps)`` along ``dim``, computed in FP32."""
     wide = x.float()
     return (wide * torch.rsqrt(wide.square().sum(dim, keepdim=True) + eps)).to(output_dtype or x.dtype)
@@ -51,7 +49,5 @@ def chunk_gated_delta_rule(
 
     if scale is not None:
         raise NotImplementedError("the rehearsal scales by 1 / sqrt(head size) only")
-    result: tuple[torch.Tensor, torch.Tensor | None] = torch_chunk_gated_delta_rule(
-        q, k, v, g, beta, **options
-    )
+    result: tuple[torch.Tensor, torch.Tensor | None] = torch_chunk_gated_delta_rule(q, k, v, g, beta, **options)
     return result

@@ -60,9 +60,7 @@ def _install_average() -> None:
         return reduce_scatter(output, input, op=op, group=group, async_op=async_op)
 
     @functools.wraps(all_reduce)
-    def average_all_reduce(
-        tensor: Any, op: Any = dist.ReduceOp.SUM, group: Any = None, async_op: bool = False
-    ) -> Any:
+    def average_all_reduce(tensor: Any, op: Any = dist.ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Any:
         if op == dist.ReduceOp.AVG:
             tensor, op = tensor.div_(dist.get_world_size(group)), dist.ReduceOp.SUM
         return all_reduce(tensor, op=op, group=group, async_op=async_op)

@@ -164,9 +164,7 @@ def mamba_split_conv1d_scan_combined(
     inner = heads * (headdim or D.shape[1])
     state = (zxbcdt.shape[-1] - 2 * inner - heads) // (2 * ngroups)
     z, xBC, dt = torch.split(zxbcdt, [inner, inner + 2 * ngroups * state, heads], dim=-1)
-    xBC = causal_conv1d_fn(xBC.transpose(1, 2), conv1d_weight, conv1d_bias, activation=activation).transpose(
-        1, 2
-    )
+    xBC = causal_conv1d_fn(xBC.transpose(1, 2), conv1d_weight, conv1d_bias, activation=activation).transpose(1, 2)
     x, B, C = torch.split(xBC, [inner, ngroups * state, ngroups * state], dim=-1)
     y = mamba_chunk_scan_combined(
         x.unflatten(-1, (heads, -1)),

@@ -47,9 +47,7 @@ def install() -> None:
         module = types.ModuleType(name, f"Seatrial's stand-in for {top} on a CPU.")
         module.__file__ = FILES[top]
         module.__path__ = []
-        module.__spec__ = importlib.machinery.ModuleSpec(
-            name, loader=None, origin=FILES[top], is_package=True
-        )
+        module.__spec__ = importlib.machinery.ModuleSpec(name, loader=None, origin=FILES[top], is_package=True)
         module.__dict__.update(members, __version__=VERSIONS.get(top, VERSION), stand_in=True)
         sys.modules[name] = module
         parent, _, child = name.rpartition(".")

@@ -57,9 +57,7 @@ class LayerNormColumnParallelLinear(ColumnParallelLinear):  # type: ignore[misc]
         self.layer_norm_weight = _norm_weight(config, input_size)
 
     def forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        return super().forward(
-            rms_norm(x, self.layer_norm_weight, self.eps, self.zero_centered), *args, **kwargs
-        )
+        return super().forward(rms_norm(x, self.layer_norm_weight, self.eps, self.zero_centered), *args, **kwargs)
 
 
 class LocalHybridStack(HybridStack):  # type: ignore[misc]
@@ -74,9 +72,7 @@ class LocalHybridStack(HybridStack):  # type: ignore[misc]
         post_process: bool = True,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            config, submodules, *args, post_layer_norm=False, post_process=post_process, **kwargs
-        )
+        super().__init__(config, submodules, *args, post_layer_norm=False, post_process=post_process, **kwargs)
         self.post_layer_norm = post_layer_norm
         if post_process and post_layer_norm:
             self.final_norm = Norm(config, config.hidden_size, config.layernorm_epsilon)
@@ -108,9 +104,7 @@ def _rewriter() -> Callable[[Any], Any]:
     }
     experts = partial(
         SequentialMLP,
-        submodules=MLPSubmodules(
-            linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear, activation_func=None
-        ),
+        submodules=MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear, activation_func=None),
     )
 
     def rewrite(node: Any) -> Any:
