@@ -65,7 +65,7 @@ def test_container_options() -> None:
 def test_environment() -> None:
     inherited = {
         "PATH": "/bin", "HF_TOKEN": "x", "SLURM_CONF": "/c", "SLURM_JOB_ID": "77", "SLURM_CPU_BIND": "none",
-        "RANK": "5",         "SLURM_EXPORT_ENV": "NONE", "SUBMITIT_FOLDER": "/f", "PYTHONPATH": "/host", "SLURM_NTASKS": "1",
+        "RANK": "5", "SLURM_EXPORT_ENV": "NONE", "SUBMITIT_FOLDER": "/f", "PYTHONPATH": "/host", "SLURM_NTASKS": "1",
     }  # fmt: skip
     found = step_environment(inherited, {"USE_MNNVL": "1", "PATH": "/mine"}, PLACE)
     assert found == {
