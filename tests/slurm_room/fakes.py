@@ -78,7 +78,7 @@ class Told(Slurm):
     replies: Mapping[str, Done] = field(default_factory=dict)
     asked: list[Sequence[str]] = field(default_factory=list)
 
-    def question(self, argv: Sequence[str], retry: Retry = ONCE) -> Done:
+    def question(self, argv: Sequence[str], retry: Retry = ONCE, seconds: float | None = None) -> Done:
         self.asked.append(argv)
         return self.replies.get(argv[0], Done(127, "", f"there is no command {argv[0]!r} here", argv[0]))
 

@@ -20,8 +20,8 @@ def test_a_job_number_is_a_number(number: str) -> None:
 @pytest.mark.parametrize(
     ("act", "command", "argv"),
     [
-        (lambda s: s.cancel(JOB), "scancel", ["7"]),
-        (lambda s: s.cancel(REMOTE), "scancel", ["--clusters=red", "7"]),
+        (lambda s: s.cancel(JOB), "scancel", ["--verbose", "7"]),
+        (lambda s: s.cancel(REMOTE), "scancel", ["--verbose", "--clusters=red", "7"]),
         (lambda s: s.signal(JOB, "USR2"), "scancel", ["--signal=USR2", "7"]),
         (lambda s: s.signal(JOB, "USR2", batch=True), "scancel", ["--signal=USR2", "--batch", "7"]),
         (lambda s: s.signal(JOB, "KILL", step="0"), "scancel", ["--signal=KILL", "7.0"]),

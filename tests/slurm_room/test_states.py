@@ -49,7 +49,7 @@ def test_all_reasons_are_given_where_nobody_knows(fake: FakeCommands) -> None:
 def test_hanging_commands_are_given_up(fake: FakeCommands) -> None:
     for name in ("squeue", "sacct", "scontrol"):
         fake.script(name, Reply(rc="hang"))
-    state = states([REF], fake.slurm(timeout_seconds=0.2), own=lambda _: SILENT)[RUN]
+    state = states([REF], fake.slurm(status_seconds=0.4), own=lambda _: SILENT)[RUN]
     assert state.state == "UNKNOWN" and "squeue gave no answer within" in state.reason
 
 

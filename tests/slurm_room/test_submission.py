@@ -79,7 +79,8 @@ def test_faults(fake: FakeCommands, name: str) -> None:
     fake.script("sbatch", *sbatch)
     fake.script("squeue", *squeue)
     fake.script("sacct", *sacct)
-    slurm = fake.slurm()
+    said: list[str] = []
+    slurm = fake.slurm(say=said.append)
     if isinstance(expected, str):
         job = slurm.submit(SBATCH, RUN)
         assert job.number == expected and job.adopted == (expected in ("7", "9"))
@@ -89,7 +90,7 @@ def test_faults(fake: FakeCommands, name: str) -> None:
         assert type(caught.value) is expected
         words = next(line for line in sbatch[0].err.splitlines() if line)
         assert words in str(caught.value) and caught.value.rule and caught.value.fix
-    assert len(fake.calls("sbatch")) == calls
+    assert len(fake.calls("sbatch")) == calls and sum("sending it again" in words for words in said) == calls - 1
 
 
 def test_a_hanging_sbatch_is_ended_and_its_job_found(fake: FakeCommands) -> None:

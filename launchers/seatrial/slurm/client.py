@@ -14,7 +14,7 @@ from seatrial.slurm.commands import DEFAULT_RETRY, ONCE, CommandFailed, Done, Re
 from seatrial.slurm.environment import for_questions, scrubbed
 from seatrial.slurm.submission import JobId, Patience, SubmissionUnclear
 
-__all__ = ["CommandFailed", "JobId", "Slurm", "SubmissionUnclear", "DryRun"]
+__all__ = ["CommandFailed", "DryRun", "JobId", "Slurm", "SubmissionUnclear"]
 
 _GONE = ("invalid job id specified", "already completing or completed", "job has already finished")
 
@@ -32,15 +32,18 @@ class Slurm:
     """Slurm's commands, with a scrubbed environment, time limits, and retries for errors known to pass.
 
     ``environment`` is what the commands inherit (this process's own by default), scrubbed here. Times in seconds.
-    ``submit_seconds`` is long: sbatch itself goes on trying for two minutes while the controller is busy. ``sleep``
-    and ``spread`` (numbers in [0, 1)) are for tests.
+    ``submit_seconds`` is long: sbatch itself goes on trying for two minutes while the controller is busy.
+    ``status_seconds`` is short: with the controller away, squeue itself takes 38 s to say so. ``say`` is told why a
+    submission takes long. ``sleep`` and ``spread`` (numbers in [0, 1)) are for tests.
     """
 
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     timeout_seconds: float = 60.0
+    status_seconds: float = 20.0
     submit_seconds: float = 240.0
     retry: Retry = DEFAULT_RETRY
     patience: Patience = submission.DEFAULT_PATIENCE
+    say: Callable[[str], None] = lambda _: None
     sleep: Callable[[float], None] = time.sleep
     spread: Callable[[], float] = random.random
     user: str = field(default_factory=lambda: str(os.getuid()))
@@ -55,7 +58,7 @@ class Slurm:
         must not be taken for the new one. Raises SeatrialError with Slurm's own words where the job was refused, and
         SubmissionUnclear (keep the run folder) where nobody can say.
         """
-        commands = submission.Commands(self._sbatch, self.question, self.sleep, self.spread)
+        commands = submission.Commands(self._sbatch, self.question, self.sleep, self.spread, self.say)
         return submission.submit(
             argv, run_id, commands, user=self.user, cluster=cluster, known=known, patience=self.patience
         )
@@ -71,8 +74,9 @@ class Slurm:
         return DryRun(None if done.passes else False, done.words)
 
     def cancel(self, job: JobId) -> bool:
-        """End a job for good. False: it is gone already. Raises CommandFailed where it may live on."""
-        return self._act(["scancel", *_where(job), job.number])
+        """End a job for good. False: it has ended already. Raises CommandFailed where it may live on."""
+        # Without --verbose scancel says nothing of jobs that are over.
+        return self._act(["scancel", "--verbose", *_where(job), job.number])
 
     def signal(self, job: JobId, name: str, *, batch: bool = False, step: str | None = None) -> bool:
         """Send signal ``name`` ("USR2") to all steps, to ``step`` only, or with ``batch`` to the batch process only.
@@ -84,7 +88,10 @@ class Slurm:
         return self._act(["scancel", f"--signal={name}", *(["--batch"] if batch else []), *_where(job), target], True)
 
     def requeue(self, job: JobId, *, hold: bool = False) -> bool:
-        """Return a job to the queue (``hold``: not to start before ``release``). False: it is gone."""
+        """Return a job to the queue (``hold``: not to start before ``release``). False: Slurm no longer has it.
+
+        Beware: Slurm also runs a job again that has ended well, as long as it remembers it.
+        """
         return self._act(["scontrol", *_where(job), "requeuehold" if hold else "requeue", job.number], True)
 
     def hold(self, job: JobId) -> bool:
@@ -125,10 +132,10 @@ class Slurm:
         """Return the client's version, such as (24, 11, 5); None if it cannot be read. Raises CommandFailed."""
         return facts.parse_version(self._read(["scontrol", "--version"]))
 
-    def question(self, argv: Sequence[str], retry: Retry = ONCE) -> Done:
+    def question(self, argv: Sequence[str], retry: Retry = ONCE, seconds: float | None = None) -> Done:
         """Run a command that changes nothing. Never raises: a missing command is an outcome with code 127."""
         try:
-            return self._run(argv, retry)
+            return self._run(argv, retry, seconds=seconds)
         except SeatrialError as error:
             return Done(127, "", str(error), argv[0])
 
@@ -156,11 +163,12 @@ class Slurm:
 
     def _run(
         self, argv: Sequence[str], retry: Retry | None = None, environment: Mapping[str, str] | None = None,
-        only_once: bool = False,
+        only_once: bool = False, seconds: float | None = None,
     ) -> Done:  # fmt: skip
         return run_patiently(
-            argv, environment=environment or for_questions(self.environment), timeout_seconds=self.timeout_seconds,
-            retry=retry or self.retry, only_once=only_once, sleep=self.sleep, spread=self.spread,
+            argv, environment=environment or for_questions(self.environment),
+            timeout_seconds=seconds or self.timeout_seconds, retry=retry or self.retry, only_once=only_once,
+            sleep=self.sleep, spread=self.spread,
         )  # fmt: skip
 
 

@@ -49,12 +49,13 @@ def states(
 
 def _queue(slurm: Slurm, numbers: Sequence[str], cluster: str | None) -> Heard:
     """Ask the controller which jobs it has: by squeue, and where that fails by scontrol."""
-    done = slurm.question(parse.queue_argv(numbers, cluster))
+    done = slurm.question(parse.queue_argv(numbers, cluster), seconds=slurm.status_seconds)
     entries: dict[str, tuple[Entry, ...]] = parse.parse_queue(done.stdout) if done.ok else {}
     if _answered(done, entries) or parse.no_such_job(done.stderr):
         return Heard(True, entries=entries)
     words = _brief("squeue", done)
-    done = slurm.question(parse.control_argv(numbers, cluster))
+    # Mostly the same controller is silent for the same reason, so this may not take as long again.
+    done = slurm.question(parse.control_argv(numbers, cluster), seconds=slurm.status_seconds / 4)
     # scontrol tells some errors on stdout with code 0, so only a line that it did print is an answer.
     entries = parse.parse_control(done.stdout)
     if parse.no_such_job(done.stderr + done.stdout) or "no jobs in the system" in done.stdout.lower() or entries:
@@ -64,10 +65,10 @@ def _queue(slurm: Slurm, numbers: Sequence[str], cluster: str | None) -> Heard:
 
 def _accounting(slurm: Slurm, numbers: Sequence[str], cluster: str | None) -> Heard:
     """Ask accounting for all records of the jobs; once more without the columns that old versions lack."""
-    done = slurm.question(parse.accounting_argv(numbers, cluster, slurm.lacks))
+    done = slurm.question(parse.accounting_argv(numbers, cluster, slurm.lacks), seconds=slurm.status_seconds)
     if not done.ok and not slurm.lacks and parse.missing_column(done.stderr + done.stdout):
         slurm.lacks |= parse.OPTIONAL
-        done = slurm.question(parse.accounting_argv(numbers, cluster, slurm.lacks))
+        done = slurm.question(parse.accounting_argv(numbers, cluster, slurm.lacks), seconds=slurm.status_seconds)
     records: dict[str, tuple[Record, ...]] = parse.parse_accounting(done.stdout, slurm.lacks) if done.ok else {}
     if _answered(done, records):
         return Heard(True, records=records)

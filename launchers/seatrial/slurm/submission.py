@@ -15,7 +15,7 @@ from seatrial.slurm.table import SEPARATOR, job_rows, seconds_since_1970
 
 _ID = re.compile(r"([1-9]\d*)(?:;([^\s;]+))?")
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
-_UNANSWERED = Retry(attempts=7)
+_UNANSWERED = Retry(attempts=5)
 _RESEND = Retry(attempts=7, first=2.0)
 
 
@@ -68,6 +68,7 @@ class Commands:
     ask: Callable[[Sequence[str]], Done]
     sleep: Callable[[float], None]
     spread: Callable[[], float]
+    say: Callable[[str], None] = lambda _: None
 
 
 def submit(
@@ -137,6 +138,7 @@ class _Submission:
             answer = classify(done)
             if answer is Answer.REFUSED:
                 raise _refusal(done)
+            self.commands.say(f"{done.words.splitlines()[0]}; looking whether Slurm has the job all the same")
             job = self._look(answer, done)
             if job is not None:
                 return job
@@ -144,6 +146,7 @@ class _Submission:
             if answer is Answer.ODD or wait is None or (answer is Answer.UNCLEAR and sent_after_unclear):
                 raise _refusal(done)
             sent_after_unclear = sent_after_unclear or answer is Answer.UNCLEAR
+            self.commands.say(f"it does not; sending it again in {wait:.0f} s")
             self.commands.sleep(wait)
 
     def _look(self, answer: Answer, done: Done) -> JobId | None:
