@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
+import contextlib
+import fcntl
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from seatrial.sandbox.daemons import port_is_free
 
 HERE = Path(__file__).parent
 CACHE = packages.cache_folder()  # of the real home: each test gets one of its own
-_PORTS = itertools.count(20000, 100)
+_reserved: dict[int, IO[str]] = {}
 
 Factory = Callable[..., Cluster]
 
@@ -31,9 +32,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slurm)
 
 
+def _reserve(port: int) -> bool:
+    """Take the hundred ports from ``port`` on for this test run, unless another run or another program has them."""
+    if port in _reserved or not all(map(port_is_free, range(port, port + 90))):
+        return False
+    (CACHE / "ports").mkdir(parents=True, exist_ok=True)
+    lock = (CACHE / "ports" / str(port)).open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        return False
+    _reserved[port] = lock  # open until the test run ends
+    return True
+
+
 def settings(**changes: Any) -> SandboxConfig:
     """Return settings with a folder and ports that nobody uses; short waits."""
-    port = next(p for p in _PORTS if all(map(port_is_free, range(p, p + 90))))
+    port = next(p for p in range(20000, 32000, 100) if _reserve(p))
     if "folder" not in changes:
         changes["folder"] = Path(tempfile.mkdtemp(prefix="seatrial-", dir="/tmp"))
     return SandboxConfig(**{"base_port": port, "slurmd_timeout_seconds": 15} | changes)
@@ -51,6 +67,7 @@ def machine() -> None:
         pytest.skip(error.message)
 
 
+@contextlib.contextmanager
 def clusters() -> Iterator[Factory]:
     """Give a factory of clusters, and wipe what it made."""
     made: list[SandboxConfig] = []
@@ -59,20 +76,23 @@ def clusters() -> Iterator[Factory]:
         made.append(settings(**changes))
         return up(made[-1], cache=CACHE)
 
-    yield make
-    for config in made:
-        Cluster(config, packages.ensure(config.version, CACHE)).down(wipe=True)
-        shutil.rmtree(config.folder, ignore_errors=True)
+    try:
+        yield make
+    finally:
+        for config in made:
+            Cluster(config, packages.ensure(config.version, CACHE)).down(wipe=True)
+            shutil.rmtree(config.folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
 def cluster(machine: None) -> Iterator[Cluster]:
     """Slurm 24.11 with 18 nodes in one block, accounting, and a requeue delay of 10 s. Leave no job behind."""
-    for make in clusters():
+    with clusters() as make:
         yield make()
 
 
 @pytest.fixture(scope="module")
 def make_cluster(machine: None) -> Iterator[Factory]:
     """A factory of clusters with settings of their own (SandboxConfig's), which live as long as the test module."""
-    yield from clusters()
+    with clusters() as make:
+        yield make

@@ -36,7 +36,7 @@ def test_a_requeued_job_runs_again(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_a_dead_node_fails_a_job_or_shrinks_it(make_cluster: Factory, tmp_path: Path) -> None:
-    own = make_cluster(nodes=4, topology="none", slurmd_timeout_seconds=8, kill_wait_seconds=2)
+    own = make_cluster(nodes=4, topology="none", kill_wait_seconds=2)
     keeps = submit(own, tmp_path, "sleep 600", "--nodes=2", "--exclusive", "--no-kill", "--nodelist=gb200-[001-002]")
     fails = submit(own, tmp_path, "sleep 600", "--nodes=2", "--exclusive", "--no-requeue", "--nodelist=gb200-[003-004]")
     for job in (keeps, fails):
