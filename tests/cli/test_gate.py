@@ -53,9 +53,7 @@ def test_every_recipe_passes_its_rehearsed_gate(recipe: str, moe: bool, losses: 
 
 
 def test_nano_at_eight_ranks_with_ep8(tmp_path: Path) -> None:
-    verdict, folder = gate(
-        NANO, tmp_path / "runs", "profile.gpus_per_node=8", "parallel.expert_model_parallel_size=8"
-    )
+    verdict, folder = gate(NANO, tmp_path / "runs", "profile.gpus_per_node=8", "parallel.expert_model_parallel_size=8")
     assert verdict["verdict"] == "PASS"
     assert evidence(folder)["world_size"] == 8
     assert len(records.read_json(folder.attempt(0).record)["ranks"]) == 8
