@@ -41,8 +41,8 @@ unit: $(READY)
 train: $(READY)
 	$(BIN)/python -m pytest -m train
 
-campaign: $(READY)
-	$(BIN)/python -m pytest -m campaign
+campaign: system $(READY)
+	$(BIN)/python tests/campaign.py
 
 benchmarks: $(READY)
 	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
