@@ -63,6 +63,7 @@ class Profile(_Model):
     description: str = ""
     device: Literal["cuda", "cpu"] = "cuda"
     executor: Literal["slurm", "local"] = "slurm"
+    use_site_file: bool = True
     nodes: Positive
     gpus_per_node: Positive
     gpu_type: str | None = None
@@ -111,7 +112,7 @@ def load_profile(name: str, overrides: Sequence[tuple[str, Any]] = ()) -> Loaded
     _merge(data, sources, file.data, file, ())
     site_values: dict[str, tuple[Any, str]] = {}
     site_path = library.site_file()
-    if site_path.is_file() and data.get("executor", "slurm") == "slurm":
+    if site_path.is_file() and data.get("use_site_file", True):
         site = read_yaml(site_path)
         per_profile, extra = site.data.pop("profiles", None) or {}, site.data.pop("set", None) or {}
         _merge(data, sources, site.data, site, ())
