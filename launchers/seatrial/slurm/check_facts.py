@@ -16,7 +16,7 @@ from seatrial.slurm.commands import Retry
 from seatrial.slurm.facts import Association, Node, Partition, Qos
 from seatrial.slurm.table import listed, number, pairs
 
-_SECONDS = 30.0  # a person waits for the answer
+_SECONDS = 15.0  # a person waits for the answer
 _RETRY = Retry(attempts=2)
 _TREE = ("sacctmgr", "--readonly", "--noheader", "--parsable2", "show", "associations", "user=")
 _ACCOUNTING_OFF = "not running a supported accounting_storage plugin"
@@ -148,7 +148,9 @@ def _answers(questions: Mapping[str, Callable[[], Any]], unasked: dict[str, str]
             try:
                 found[what] = answer.result()
             except SeatrialError as error:
-                unasked[what] = re.sub(r"\s*\n\s*", "; ", error.message.strip())
+                # Slurm's words alone: the same words about several questions make one note.
+                words = error.message.partition(" failed: ")[2] or error.message
+                unasked[what] = re.sub(r"\s*\n\s*", "; ", words.strip())
     return found
 
 

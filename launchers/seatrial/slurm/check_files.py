@@ -128,8 +128,11 @@ def _tokenizer(spec: RunSpec, shell: Mapping[str, str]) -> Iterator[Finding]:
     if not model or kind == "NullTokenizer":
         return
     if kind != "HuggingFaceTokenizer" or model.startswith(("/", ".", "~")):
+        if not model.startswith("/"):
+            yield argument(spec, "tokenizer_model", "a file is named from / on: ranks start in their run folder")
+            return
         place = on_host(spec, model)
-        state = look(place) if place else "there"
+        state = look(place) if place else "there"  # where no mount shows it, that is said already
         if state in ("missing", "unreadable"):
             yield argument(
                 spec, "tokenizer_model", f"the tokenizer's files are readable; this is {state}", "name its path"

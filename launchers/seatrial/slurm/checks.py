@@ -49,7 +49,7 @@ def slurm_findings(spec: RunSpec, slurm: Slurm, run_id: str) -> list[Finding]:
         *_partitions(spec, site),
         *check_policy(spec, site),
         *_unasked(spec, site),
-        *_test_only(spec, quick, run_id, out_of_service),
+        *_test_only(spec, replace(slurm, retry=quick.retry), run_id, out_of_service),
     ]
 
 
