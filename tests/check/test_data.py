@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from specs import build, errors
 
 from seatrial.check.data import check_splits
 from seatrial.check.datasets import Data, Part, host_path
 from seatrial.check.findings import run_checks
 from seatrial.data.indexed import encode_index
+from tests.check.specs import build, errors
 
 UINT16 = 8
 

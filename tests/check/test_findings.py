@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from specs import PROFILES, RECIPES, build, errors
 
 from seatrial.check.findings import CHECKS, run_checks
 from seatrial.check.layout import check_sizes
+from tests.check.specs import PROFILES, RECIPES, build, errors
 
 RANKS = "NUM_OF_HYBRID_EP_RANKS_PER_NVLINK_DOMAIN"
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from specs import build
 
 from seatrial.check import memory
 from seatrial.check.layout import Layout
@@ -24,6 +23,7 @@ from seatrial.check.parameters import count_parameters
 from seatrial.check.shape import CannotTell, shape_of
 from seatrial.spec.resolve import resolve
 from seatrial.spec.runspec import RunSpec
+from tests.check.specs import build
 
 NANO, DENSE, QWEN = "nemotron_3_nano_gb200", "qwen35_9b_gb200", "qwen35_35b_a3b_gb200"
 PATTERN = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from specs import build
 
 from seatrial.check.parameters import count_parameters
 from seatrial.check.shape import shape_of
 from seatrial.check.storage import Storage, check_storage, free_bytes, judge_storage, storage_of
 from seatrial.spec.resolve import resolve
+from tests.check.specs import build
 
 GB = 10**9
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from specs import build, errors
 
 from seatrial.check.findings import run_checks
 from seatrial.check.layout import Layout
 from seatrial.spec.runspec import RunSpec
+from tests.check.specs import build, errors
 
 
 # Biased towards what fits, so that many cases pass; the rest is off by a little.

@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 
 import pytest
-from gate_builder import LOGS, change_step, good_steps, loss_at, megatron_lines
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from seatrial.judge.compare import compare_losses
 from seatrial.judge.merge import merge_logs, merge_steps
 from seatrial.judge.parse import LogParser
 from seatrial.judge.records import StepRecord
+from tests.judge.gate_builder import LOGS, change_step, good_steps, loss_at, megatron_lines
 
 
 def parse(lines: list[str]) -> list[StepRecord]:

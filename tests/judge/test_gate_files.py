@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gate_builder import (
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seatrial.errors import SeatrialError
+from seatrial.judge.gate import judge_logs, judge_run
+from seatrial.judge.parse import LogParser
+from seatrial.judge.records import StepRecord
+from seatrial.judge.verdict import RuleResult, Verdict
+from tests.judge.gate_builder import (
     LOGS,
     argument_dump,
     change_step,
@@ -23,14 +31,6 @@ from gate_builder import (
     write_attempt,
     write_metrics,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-from seatrial.errors import SeatrialError
-from seatrial.judge.gate import judge_logs, judge_run
-from seatrial.judge.parse import LogParser
-from seatrial.judge.records import StepRecord
-from seatrial.judge.verdict import RuleResult, Verdict
 
 
 def rule(verdict: Verdict, name: str) -> RuleResult:

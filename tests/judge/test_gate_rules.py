@@ -8,15 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from gate_builder import (
-    GOOD_EXPECTATIONS,
-    change_step,
-    evidence_line,
-    good_gate,
-    good_steps,
-    loss_at,
-    with_steps,
-)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +23,15 @@ from seatrial.judge.evidence import (
 from seatrial.judge.gate import judge_gate
 from seatrial.judge.records import ArgumentDump, EvaluationRecord, SaveRecord, StepRecord
 from seatrial.judge.verdict import RuleResult, Verdict
+from tests.judge.gate_builder import (
+    GOOD_EXPECTATIONS,
+    change_step,
+    evidence_line,
+    good_gate,
+    good_steps,
+    loss_at,
+    with_steps,
+)
 
 GOOD = good_gate()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import pytest
-from gate_builder import LOGS, argument_dump, megatron_lines
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +19,7 @@ from seatrial.judge.records import (
     Start,
     StepRecord,
 )
+from tests.judge.gate_builder import LOGS, argument_dump, megatron_lines
 
 STEP = (
     " [2026-12-01 02:27:42.570068] iteration        1/     100 | consumed samples:            4 |"

@@ -8,11 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from parity_names import EQUAL, Values
-from parity_tables import BRIDGE_ONLY, CORE_DEFAULT, FORCED, INTENDED, MODELS, NULL_IS_UNSET, PROFILE
-
 from seatrial.spec.resolve import resolve
 from seatrial.spec.schema import load_schema
+from tests.recipes.parity_names import EQUAL, Values
+from tests.recipes.parity_tables import BRIDGE_ONLY, CORE_DEFAULT, FORCED, INTENDED, MODELS, NULL_IS_UNSET, PROFILE
 
 RUNS = tuple((model, run) for model in MODELS for run in FORCED)
 PINNED = BRIDGE_ONLY | {f"{section}.{key}": v for section, keys in CORE_DEFAULT.items() for key, v in keys.items()}

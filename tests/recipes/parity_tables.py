@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from parity_names import Values
+from tests.recipes.parity_names import Values
 
 MODELS = {
     "nemotron_3_nano": "nemotron_3_nano_gb200",

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from parity import DIFFERENT, RUNS, upstream
-from parity_names import EQUAL
-from parity_tables import BRIDGE_ONLY, CORE_DEFAULT, FORCED, MODELS, NULL_IS_UNSET, PROFILE
 
 from seatrial.spec.arguments import arguments
 from seatrial.spec.resolve import resolve
 from seatrial.spec.runspec import RunSpec
+from tests.recipes.parity import DIFFERENT, RUNS, upstream
+from tests.recipes.parity_names import EQUAL
+from tests.recipes.parity_tables import BRIDGE_ONLY, CORE_DEFAULT, FORCED, MODELS, NULL_IS_UNSET, PROFILE
 
 pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore")]
 pytest.importorskip("megatron.training", reason="needs megatron-core")

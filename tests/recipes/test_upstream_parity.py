@@ -9,13 +9,13 @@ from __future__ import annotations
 from fnmatch import fnmatch
 
 import pytest
-from parity import DIFFERENT, PINNED, RUNS, difference_of, ours, problem, problems, upstream, values_of
-from parity_names import EQUAL
-from parity_tables import FORCED, INTENDED, MODELS, NULL_IS_UNSET, PROFILE, PROTECTED
 
 from seatrial.spec.owners import RUN_OWNED
 from seatrial.spec.resolve import resolve
 from seatrial.spec.schema import load_schema
+from tests.recipes.parity import DIFFERENT, PINNED, RUNS, difference_of, ours, problem, problems, upstream, values_of
+from tests.recipes.parity_names import EQUAL
+from tests.recipes.parity_tables import FORCED, INTENDED, MODELS, NULL_IS_UNSET, PROFILE, PROTECTED
 
 FIELDS = {name for model, run in RUNS for name in upstream(model, run)}
 ARGUMENTS = load_schema().arguments

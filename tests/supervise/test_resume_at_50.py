@@ -1,4 +1,4 @@
-"""Killed after the checkpoint at 50 and resumed: steps 51 to 100 equal the undisturbed run's, bit for bit as printed."""
+"""Killed after the checkpoint at 50, then resumed: steps 51 to 100 equal the undisturbed run's, as printed."""
 
 from __future__ import annotations
 

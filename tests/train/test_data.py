@@ -6,10 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from harness import changed, rendered
 
 from seatrial.errors import SeatrialError
 from seatrial.train.data import SampleCounts, counts_from_args, sample_counts
+from tests.train.harness import changed, rendered
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import ROOT, changed
+
+from tests.train.harness import ROOT, changed
 
 pytestmark = pytest.mark.train
 pytest.importorskip("megatron.training")

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness import ROOT
+
+from tests.train.harness import ROOT
 
 pytestmark = pytest.mark.train
 

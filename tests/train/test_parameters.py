@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import changed, rendered, run_owned, start
 
 from seatrial.check.layout import Layout
 from seatrial.check.parameters import count_parameters
 from seatrial.check.shape import shape_of
 from seatrial.spec.resolve import resolve
+from tests.train.harness import changed, rendered, run_owned, start
 
 pytestmark = pytest.mark.train
 pytest.importorskip("megatron.training")

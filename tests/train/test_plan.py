@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import ROOT
 
 from seatrial.errors import SeatrialError
 from seatrial.train.plan import find_place, plan_from_json, read_plan, set_place
+from tests.train.harness import ROOT
 
 DOCUMENT: dict[str, Any] = {
     "schema": 1, "run_id": "r", "attempt": 0, "arguments": ["--bf16"], "world_size": 4, "device": "cpu",

@@ -7,9 +7,9 @@ import sys
 from typing import Any
 
 import pytest
-from harness import ROOT
 
 from seatrial.errors import SeatrialError
+from tests.train.harness import ROOT
 
 torch = pytest.importorskip("torch")
 from seatrial.train.cpu import adam, device, fla, mamba  # noqa: E402

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Attempt, changed, rendered, run_owned, start
+
+from tests.train.harness import Attempt, changed, rendered, run_owned, start
 
 pytestmark = pytest.mark.train
 pytest.importorskip("megatron.training")
