@@ -115,6 +115,11 @@ CASES = {
     "shrunk and done": Case(
         EMPTY, accounting(row("RESIZING"), row("COMPLETED", started=SUBMITTED + 500)), "COMPLETED", True, "sacct",
         more={"restarts": 0}),
+    "shrunk and done, in a Slurm that counts no restarts": Case(
+        EMPTY, accounting(row("RESIZING", restarts=""), row("COMPLETED", restarts="", started=SUBMITTED + 500)),
+        "COMPLETED", True, "sacct", more={"restarts": 0}),
+    "preempted, and the queue answers with an error and code 0": Case(
+        replace(AWAY, rc=0), accounting(row("PREEMPTED")), "PREEMPTED", False, "sacct"),
     "shrunk, and nothing more is known": Case(EMPTY, accounting(row("RESIZING")), "UNKNOWN", False, "nobody"),
     "the end never reached accounting": Case(
         EMPTY, accounting(row("RUNNING", **OPEN)), "UNKNOWN", False, "nobody",

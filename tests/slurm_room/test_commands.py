@@ -45,13 +45,14 @@ def test_a_command_of_that_name_that_cannot_run_is_told(tmp_path: Path) -> None:
 
 def test_a_time_out_is_an_outcome_and_leaves_no_child() -> None:
     began = time.monotonic()
-    done = run(["sh", "-c", "echo begun; sleep 61 & sleep 62"], environment=PATH, timeout_seconds=0.3)
+    child = f"sleep 61.{os.getpid()}"  # nobody else's
+    done = run(["sh", "-c", f"echo begun; {child} & sleep 62"], environment=PATH, timeout_seconds=0.3)
     assert done.timed_out and not done.ok and done.passes and done.stdout == "begun\n"
     assert "no answer within 0 s; it said: begun" in done.words and time.monotonic() - began < 3
     deadline = time.monotonic() + 3
-    while _running("sleep 61") and time.monotonic() < deadline:
+    while _running(child) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not _running("sleep 61")
+    assert not _running(child)
 
 
 def _running(command: str) -> bool:
