@@ -26,6 +26,11 @@ EVENTS = {
     "stopped": (["submitted", "attempt_started", ("stop", 83)], "FAILED", "decided 'stop'"),
     "requeued": (["submitted", "attempt_started", ("requeue", 80)], None, "decided 'requeue'"),
     "stopped, then started again": (["submitted", ("stop", 83), "attempt_started"], None, "'attempt_started'"),
+    "an earlier job of the run, and this one waits": (
+        [("stop", 83), "again", "submitted"],
+        None,
+        "recorded nothing yet",
+    ),
     "an earlier job of the run": ([("stop", 83), "again", "submitted", "attempt_started"], None, "'attempt_started'"),
 }
 
