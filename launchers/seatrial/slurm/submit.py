@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -25,6 +25,7 @@ from seatrial.spec.provenance import Source, provenance, require_clean, source_r
 from seatrial.spec.runspec import RunSpec
 
 _ASK_SECONDS = 10.0
+_ACCEPTED = "job_id"  # from here on the folder is a job's: no failure of ours may remove it
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,8 @@ def submit(
     except SubmissionUnclear:
         raise
     except BaseException:
-        shutil.rmtree(folder.path, ignore_errors=True)
+        if not (folder.path / _ACCEPTED).exists():
+            shutil.rmtree(folder.path, ignore_errors=True)
         raise
 
 
@@ -108,12 +110,13 @@ def _start_slurm(folder: RunFolder, run_id: str, slurm: Slurm) -> Submission:
 
     def sbatch() -> str:
         accepted.append(slurm.submit(["sbatch", str(folder.path / "batch.sh")], run_id))
+        (folder.path / _ACCEPTED).write_text(f"{accepted[0].number}\n")
         return accepted[0].number
 
     Executor(folder.path / "submitit", sbatch).submit(job, str(folder.path))
     records.append_event(
         folder.events, "submitted", executor="slurm", job_id=accepted[0].number, cluster=accepted[0].cluster,
-        adopted=accepted[0].adopted, submit_time=asked, user=getpass.getuser(),
+        adopted=accepted[0].adopted, submit_time=asked, user=str(os.getuid()),
     )  # fmt: skip
     reference = job_reference(folder)
     alive = at_most_every(_ASK_SECONDS, lambda: not states([reference], slurm)[run_id].final)
