@@ -187,7 +187,8 @@ def test_one_step_asks_the_image(tmp_path: Path) -> None:
     (call,) = (call for call in site.calls() if "--job-name=seatrial-image" in call)
     for word in (
         "--nodes=1", "--ntasks=1", "--immediate=7", "--account=lab", "--partition=batch", "--qos=urgent",
-        "--gpus-per-node=1", f"--container-image={IMAGE}", "--container-mounts=/a:/b,/c:/c:ro", "--no-container-mount-home", "--mem=24G",
+        "--gpus-per-node=1", f"--container-image={IMAGE}",
+        "--container-mounts=/a:/b,/c:/c:ro", "--no-container-mount-home", "--mem=24G",
         "--cpus-per-task=4", "--export=HOME,LANG,LOGNAME,PATH,SHELL,TERM,USER,HF_TOKEN",
     ):  # fmt: skip
         assert f" {word} " in call
