@@ -132,8 +132,8 @@ def test_container_options_are_recorded(cluster: Cluster, tmp_path: Path) -> Non
     [
         (["--container-image=./nemo.sqsh"], "not an absolute path: ./nemo.sqsh"),
         (["--container-image=nemo.sqsh"], "not an absolute path: nemo.sqsh"),
-        (["--container-image=registry.example#nvidia/nemo:25.09", "--container-mounts=/a:/b,runs:/runs"], "runs:/runs"),
-        (["--container-image=registry.example#nvidia/nemo:25.09", "--container-mounts=/a:b"], "/a:b"),
+        (["--container-image=registry.example#nemo:25.09", "--container-mounts=/a:/b,runs:/runs"], "runs:/runs"),
+        (["--container-image=registry.example#nemo:25.09", "--container-mounts=/a:b"], "/a:b"),
         (["--container-image=/a.sqsh", "--container-workdir=work"], "not an absolute path: work"),
         (["--container-image=/images/does-not-exist.sqsh"], "failed to import"),
         (["--container-mounts=/a:/b"], "without --container-image"),
