@@ -28,7 +28,7 @@ ROOMS: dict[str, tuple[set[str], set[str]]] = {
     "slurm": ({"spec", "check", "data", "run", "supervise"}, LOGIN),
     "report": ({"check", "spec", "run", "judge"}, LOGIN),
     "sandbox": ({"run"}, set()),
-    "cli": ({"spec", "check", "slurm", "report", "run", "judge", "data"}, LOGIN),
+    "cli": ({"spec", "check", "slurm", "report", "run", "judge", "data", "sandbox"}, LOGIN),
 }
 COMPUTE_HOST = ("run", "data", "judge", "supervise")
 

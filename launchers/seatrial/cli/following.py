@@ -74,7 +74,7 @@ def logs(
 
 def _conclude(folder: RunFolder) -> int:
     """Print how a run ended; return the exit code."""
-    from seatrial.cli.main import EXIT_CODES
+    from seatrial.cli.options import EXIT_CODES
     from seatrial.judge.gate import judge_run
     from seatrial.report.facts import read_facts
     from seatrial.report.terminal import print_verdict

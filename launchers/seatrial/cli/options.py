@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
 
 from seatrial.cli import complete
+
+
+class KindName(str, Enum):
+    """The kinds of run."""
+
+    gate = "gate"
+    convergence = "convergence"
+
 
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="Folder, id or unique prefix.", autocompletion=complete.runs)
@@ -20,3 +29,29 @@ RunsOption = Annotated[
     Optional[Path], typer.Option("--runs", metavar="DIR", help="Where runs lie: ./runs and the site file's.")
 ]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+RecipeArgument = Annotated[
+    Optional[str],
+    typer.Argument(
+        help="Recipe name, alias, or YAML file; MODEL_RECIPE_NAME where none is named.",
+        autocompletion=complete.recipes,
+    ),
+]
+ProfileOption = Annotated[
+    str,
+    typer.Option(
+        "--profile", "-p", help="Cluster profile: a shipped name or a YAML file.", autocompletion=complete.profiles
+    ),
+]
+SetOption = Annotated[
+    Optional[list[str]],
+    typer.Option("--set", metavar="KEY=VALUE", help="Set section.key or profile.key for this run; repeatable."),
+]
+KindOption = Annotated[KindName, typer.Option(help="The kind of run.")]
+AllowDirtyFlag = Annotated[bool, typer.Option("--allow-dirty", help="Run uncommitted source, recorded.")]
+RequireHeadOption = Annotated[
+    Optional[str], typer.Option("--require-head", metavar="SHA", help="Refuse any other commit.")
+]
+
+# What a verdict makes of a command's exit code.
+EXIT_CODES = {"PASS": 0, "FAIL": 1, "INCONCLUSIVE": 3}
