@@ -30,7 +30,9 @@ def main() -> None:
     parent = Path(f"/proc/{os.getppid()}/comm").read_text().strip()
     seen = {name: os.environ.get(name) for name in NAMES}
     seen |= {"argv": sys.argv[1:], "parent": parent, "names": sorted(os.environ), "cwd": str(Path.cwd())}
-    (folder / f"seen-{RANK}.json").write_text(json.dumps(seen))
+    aside = folder / f".seen-{RANK}"
+    aside.write_text(json.dumps(seen))
+    aside.replace(folder / f"seen-{RANK}.json")
     fates = json.loads(os.environ.get("FATE", "{}"))
     fate = fates.get(str(RANK), fates.get("all", {}))
     of = int(plan["arguments"][plan["arguments"].index("--train-iters") + 1])

@@ -58,7 +58,7 @@ class Site:
 
 @pytest.fixture(scope="module", params=["24.11", "22.05"])
 def a_cluster(request: pytest.FixtureRequest, machine: None) -> Iterator[Cluster]:  # noqa: F811
-    for make in clusters():
+    with clusters() as make:
         yield make(version=request.param, nodes=2, topology="none", kill_wait_seconds=2, pyxis=False)
 
 

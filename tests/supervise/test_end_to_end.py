@@ -17,6 +17,7 @@ from seatrial.data.text import ensure_text
 from seatrial.run import checkpoint, records
 from seatrial.run.layout import RunFolder
 from seatrial.slurm.submit import spec_document
+from seatrial.spec.provenance import Source
 from seatrial.spec.resolve import resolve
 from seatrial.supervise import exit_codes
 from tests.supervise.harness import SOURCES, events, pids_of, record, running, steps
@@ -34,7 +35,7 @@ def make_run(root: Path) -> RunFolder:
     spec = resolve("nemotron_3_nano_gb200", "local-cpu", "convergence", list(changes.items()))
     ensure_text(root / "data")
     folder = RunFolder.create(root / "run")
-    records.write_json(folder.spec, spec_document(spec, "end-to-end"))
+    records.write_json(folder.spec, spec_document(spec, "end-to-end", Source(None)))
     return folder
 
 

@@ -101,6 +101,8 @@ def main(rank: int, world: int, store: str) -> None:
         ),
     )
     dist.barrier()
+    # Left to the interpreter, gloo's threads may still run when their pool is taken down.
+    dist.destroy_process_group()
     print("agrees")
 
 
