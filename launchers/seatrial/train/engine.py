@@ -65,6 +65,20 @@ def _pretrain(plan: Plan, place: Place, on_listening: Callable[[], None]) -> Non
             ModelType.encoder_or_decoder,
             step,
         )
+    except SystemExit as end:
+        if not end.code:
+            _take_down()
+        raise
     finally:
         if step.first_iteration is not None:
             evidence.print("end", args.curr_iteration + 1)
+    _take_down()
+
+
+def _take_down() -> None:
+    """End the process groups after a good end. Left to the interpreter's own end, gloo's threads may still run when
+    their pool is taken down, and the rank aborts."""
+    import torch.distributed
+
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
