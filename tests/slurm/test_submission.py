@@ -43,7 +43,7 @@ def start(root: Path, fate: dict[str, Any] | None = None, kind: str = "gate", **
     """Submit a run of the payload; ``fate`` says how its ranks end."""
     settings = {
         "paths.runs": str(root / "runs"), "rank_python": str(PAYLOAD), "nodes": 2, "segment": 2,
-        "env.set": {"FATE": json.dumps(fate or {})}, **profile,
+        "env": {"set": {"FATE": json.dumps(fate or {})}}, **profile,
     }  # fmt: skip
     pairs = [(f"profile.{key}", json.dumps(value)) for key, value in settings.items()]
     pairs += [("schedule.train_iters", "4"), ("checkpoint.save_interval", "4")]
@@ -177,6 +177,24 @@ def test_submitting_from_inside_a_job_works(on_cluster: Cluster, tmp_path: Path)
     folder = RunFolder(Path(jobs.output(tmp_path, outer).split()[-1]))
     finish(on_cluster, folder)
     assert len(seen(folder)) == 8
+
+
+def test_a_secret_reaches_the_ranks_and_nothing_on_disk(
+    on_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "hf_" + "s3cr3t" * 4
+    monkeypatch.setenv("HF_TOKEN", secret)
+    monkeypatch.setenv("WANDB_API_KEY", secret[::-1])
+    settings = {"pass": ["HF_TOKEN"], "set": {"FATE": "{}"}}
+    folder = start(tmp_path, env=settings)
+    finish(on_cluster, folder)
+    assert all("HF_TOKEN" in rank["names"] for rank in seen(folder))
+    assert all("WANDB_API_KEY" not in rank["names"] for rank in seen(folder))
+    for path in folder.path.rglob("*"):
+        if path.is_file():
+            data = path.read_bytes()
+            assert secret.encode() not in data and secret[::-1].encode() not in data, path
+    assert "HF_TOKEN" in (folder.path / "batch.sh").read_text()
 
 
 def test_container_options_reach_every_node(on_cluster: Cluster, tmp_path: Path) -> None:
