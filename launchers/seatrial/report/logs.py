@@ -70,7 +70,8 @@ def last_lines(path: Path, count: int) -> tuple[bytes, int]:
             at -= size
             stream.seek(at)
             data = stream.read(size) + data
-    lines = data.splitlines(keepends=True)
+    parts = data.split(b"\n")  # not splitlines: a carriage return, as progress bars print, ends no line
+    lines = [part + b"\n" for part in parts[:-1]] + [part for part in parts[-1:] if part]
     return b"".join(lines[-count:] if count else []), end
 
 

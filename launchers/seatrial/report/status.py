@@ -14,7 +14,8 @@ from seatrial.report.facts import Facts
 from seatrial.report.terminal import STYLES
 from seatrial.run.records import encode_float
 
-_STOPPED_BY_A_PERSON = (83, 88)
+_STOPPED_BY_A_PERSON = (83, 88)  # supervise.exit_codes
+_FEW = 100  # rows
 _LIVE = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT"})
 _COLORS = {
     "RUNNING": "green", "COMPLETED": "green", "PENDING": "cyan", "FAILED": "red", "UNKNOWN": "yellow",
@@ -109,35 +110,41 @@ def needs_action(facts: Facts, job: Job) -> str | None:
 
 def print_status(out: Console, rows: Sequence[Row]) -> None:
     """Print the table of ``rows``, then what is to be done and what is not known."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("run", "job", "state", "step", "loss", "last step", "ETA", "verdict", "decision"):
-        table.add_column(name, overflow="fold", justify="right" if name in ("step", "loss") else "left")
-    for one in rows:
-        table.add_row(*cells(one))
-    out.print(table)
+    heads = ("run", "job", "state", "step", "loss", "last step", "ETA", "verdict", "decision")
+    _print_table(out, heads, [cells(one) for one in rows])
     for mark, text, runs in remarks(rows):
         out.print(f"[yellow]{mark}[/] {escape(text)} [dim]({escape(runs)})[/]", soft_wrap=True)
 
 
 def print_list(out: Console, rows: Sequence[Row]) -> None:
     """Print the short table: run, kind, recipe, when it was made, state."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("run", "kind", "recipe", "created", "state"):
-        table.add_column(name, overflow="fold")
-    for one in rows:
-        made = one.created[:16].replace("T", " ")
-        table.add_row(*map(escape, (one.run, one.kind, one.recipe, made)), _colored(one.state))
-    out.print(table)
+    heads = ("run", "kind", "recipe", "created", "state")
+    cells = [[one.run, one.kind, one.recipe, one.created[:16].replace("T", " "), one.state] for one in rows]
+    _print_table(out, heads, cells)
+
+
+def _print_table(out: Console, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    if len(rows) <= _FEW:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for name in heads:
+            table.add_column(name, overflow="fold")
+        for row in rows:
+            table.add_row(*map(_colored, row))
+        out.print(table)
+        return
+    # A table that fits itself to the terminal takes half a second for a thousand rows.
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in (heads, *rows))
+    out.file.write("\n".join(lines) + "\n")
 
 
 def cells(one: Row) -> list[str]:
-    """Return the cells of ``print_status``'s table, with markup."""
-    verdict = f"[{STYLES.get(one.verdict, 'dim')}]{one.verdict}[/]" if one.verdict else "-"
+    """Return the cells of ``print_status``'s table."""
     return [
-        escape(one.run), escape(one.job_id or "-"), _colored(one.state),
-        f"{one.step}/{one.total if one.total is not None else '?'}", number(one.loss) if one.step else "-",
+        one.run, one.job_id or "-", one.state, f"{one.step}/{one.total if one.total is not None else '?'}",
+        number(one.loss) if one.step else "-",
         "-" if one.age_seconds is None else f"{duration(one.age_seconds)} ago",
-        "-" if one.eta_seconds is None else duration(one.eta_seconds), verdict, escape(one.decision or "-"),
+        "-" if one.eta_seconds is None else duration(one.eta_seconds), one.verdict or "-", one.decision or "-",
     ]  # fmt: skip
 
 
@@ -175,6 +182,6 @@ def number(value: float | None) -> str:
     return "missing" if value is None else f"{value:.4f}"
 
 
-def _colored(state: str) -> str:
-    color = _COLORS.get(state)
-    return f"[{color}]{escape(state)}[/]" if color else escape(state)
+def _colored(cell: str) -> str:
+    style = _COLORS.get(cell) or STYLES.get(cell)
+    return f"[{style}]{escape(cell)}[/]" if style else escape(cell)
