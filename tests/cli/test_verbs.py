@@ -241,6 +241,17 @@ def test_stop_tells_that_nothing_was_saved(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["saved"] is False
 
 
+@pytest.mark.train
+def test_stop_saves_what_was_trained(tmp_path: Path) -> None:
+    folder = start(tmp_path, trains=True)
+    done = verb("stop", str(folder.path), "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    answer = json.loads(done.stdout)
+    last = records.read_json(folder.attempt(0).record)["last_step"]
+    assert (answer["saved"], answer["checkpoint"]) == (True, last)
+    assert (folder.checkpoints / f"iter_{last:07d}").is_dir()
+
+
 def test_cancel_ends_it_at_once(tmp_path: Path) -> None:
     folder = start(tmp_path, stops=False)
     done = verb("cancel", str(folder.path), "--json")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -14,14 +13,8 @@ from typing import Any
 from seatrial.run.layout import RunFolder
 
 REPO = Path(__file__).resolve().parents[2]
+NANO = "nemotron_3_nano_gb200"
 COMMAND = [sys.executable, "-m", "seatrial"]
-_SUBMIT = """
-import json, sys
-from seatrial.slurm.submit import submit
-from seatrial.spec.resolve import resolve
-pairs = json.loads(sys.argv[1])
-print(submit(resolve("nemotron_3_nano_gb200", "local-cpu", "gate", pairs)).folder.path)
-"""
 # Prints a step each `pace` seconds; asked to stop it says that it has saved, as Megatron does, and ends.
 _RANK = """#!{python}
 import json, os, sys, time
@@ -54,21 +47,26 @@ def verb(*words: str, cwd: Path = REPO, **environment: str) -> subprocess.Comple
     )  # fmt: skip
 
 
-def start(root: Path, *, steps: int = 1000, pace: float = 0.05, saves: bool = True, stops: bool = True) -> RunFolder:
-    """Start a local gate of ``steps`` steps; return once its first step is on record."""
-    rank = root / "rank.py"
-    rank.write_text(_RANK.format(python=sys.executable, pace=pace, saves=saves, stops=stops))
-    rank.chmod(0o755)
-    settings: dict[str, Any] = {
-        "profile.paths.runs": str(root / "runs"), "profile.rank_python": str(rank),
-        "schedule.train_iters": str(steps), "checkpoint.save_interval": str(steps),
+def start(
+    root: Path, *, steps: int = 1000, pace: float = 0.05, saves: bool = True, stops: bool = True, trains: bool = False
+) -> RunFolder:
+    """Start a local gate of ``steps`` steps; return once its first step is on record. ``trains``: with real ranks."""
+    settings = {
+        "profile.paths.runs": str(root / "runs"), "schedule.train_iters": str(steps),
+        "checkpoint.save_interval": str(steps),
     }  # fmt: skip
+    if not trains:
+        rank = root / "rank.py"
+        rank.write_text(_RANK.format(python=sys.executable, pace=pace, saves=saves, stops=stops))
+        rank.chmod(0o755)
+        settings["profile.rank_python"] = str(rank)
+    words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     said = root / "submitted"
     with said.open("w") as stream:  # no pipe: the run inherits it and holds it to its end
-        words = [sys.executable, "-c", _SUBMIT, json.dumps(list(settings.items()))]
-        code = subprocess.run(words, cwd=REPO, stdout=stream, stderr=stream).returncode
+        gate = [*COMMAND, "gate", NANO, "--detach", *words]
+        code = subprocess.run(gate, cwd=REPO, stdout=stream, stderr=stream).returncode
     assert code == 0, said.read_text()
-    folder = RunFolder(Path(said.read_text().split()[-1]))
+    folder = RunFolder(next((root / "runs").iterdir()))
     until(folder.metrics.is_file, "the first step")
     return folder
 

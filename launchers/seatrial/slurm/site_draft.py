@@ -93,7 +93,8 @@ def _account(site: Site) -> Iterator[str]:
         yield "account: none"
         return
     accounts: Sequence[Association] = site.associations or ()
-    names = list(dict.fromkeys(one.account for one in accounts))
+    # root is the top of the tree of accounts, and seldom what a run should be charged to.
+    names = sorted(dict.fromkeys(one.account for one in accounts), key=lambda name: name == "root")
     if not names:
         yield f"# account: none is known for user {site.user or '?'}; ask for one"
         yield "# account: my-account"
