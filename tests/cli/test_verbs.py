@@ -393,3 +393,19 @@ def test_cancel_asks_on_a_terminal(answer: bytes, ended: bool, running: RunFolde
     terminal.type(answer)
     assert (terminal.end() == 0) is ended
     assert (supervisor(running.path, look()) is None) is ended
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["status"], 2, "no sandbox here"),
+        (["down"], 2, "no sandbox here"),
+        (["up", "--help"], 0, "--base-port"),
+        (["up", "--nodes=0"], 2, "nodes"),
+    ],
+)
+def test_the_sandbox_is_a_command(words: list[str], code: int, said: str) -> None:
+    done = verb("sandbox", *words)
+    assert done.returncode == code
+    assert said in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
