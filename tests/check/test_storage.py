@@ -106,3 +106,9 @@ def test_the_disk_itself(tmp_path: Path) -> None:
     found = list(check_storage(build("9b", profile={"paths": paths}, save_interval=1)))
     assert [f.severity for f in found] == ["note", "error"], "this machine has room for 100 checkpoints of 129 GB"
     assert list(check_storage(build(hidden_size=None))) == []
+
+
+def test_the_time_of_a_save_is_told_where_the_rate_is_known() -> None:
+    spec = build("nano", kind="gate", profile={"disk_gb_per_second": 10.0})
+    rules = [f.rule for f in judge_storage(spec, storage_of(spec), None)]
+    assert any("one save takes about 43 s at 10 GB/s" in rule for rule in rules)

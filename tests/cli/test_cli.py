@@ -80,6 +80,8 @@ def test_render_forms() -> None:
         (["gate", NANO, "--profile", "none.yaml"], "none.yaml: cannot read the file"),
         (["verdict"], "--log"),
         (["verdict", "no-such-run"], "no-such-run"),
+        (["verdict", "/"], "no run '/'"),
+        (["verdict", "a/../b*"], "no run"),
         (["verdict", "--log", "no-such.log"], "no-such.log"),
         (["verdict", "--log", "Makefile"], "Makefile"),
         (["render", NANO, "--kind", "gates"], "gates"),

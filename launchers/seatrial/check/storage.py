@@ -73,7 +73,7 @@ def judge_storage(spec: RunSpec, storage: Storage, free: int | None) -> Iterator
     if not spec.rehearsal:
         kept = f"{storage.kept} checkpoints of {_size(storage.checkpoint)} = {_size(storage.needed)} in the run folder"
         none = "" if spec.get("save_retain_interval") or spec.kind == "gate" else "; nothing removes the earlier ones"
-        yield argument(spec, "save_interval", kept + none, severity="note")
+        yield argument(spec, "save_interval", kept + none + _save_time(spec, storage), severity="note")
     if free is None:
         return
     gate = spec.kind == "gate"
@@ -92,6 +92,12 @@ def judge_storage(spec: RunSpec, storage: Storage, free: int | None) -> Iterator
     elif free < ROOMY * must:
         rule += f", less than twice the {_size(must)} that the run needs"
         yield profile(spec, "paths.runs", rule, fix, severity="warning", value=where)
+
+
+def _save_time(spec: RunSpec, storage: Storage) -> str:
+    """Say how long one save takes at the file system's stated write rate (GB/s, all ranks together)."""
+    rate = spec.profile.get("disk_gb_per_second")
+    return f"; one save takes about {storage.checkpoint / (rate * 1e9):,.0f} s at {rate:g} GB/s" if rate else ""
 
 
 def _size(count: float) -> str:

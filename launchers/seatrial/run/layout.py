@@ -74,7 +74,9 @@ class RunFolder:
         for folder in (path, runs / name):
             if name and (folder / "spec.json").is_file():
                 return cls(folder.resolve())
-        found = [p for p in sorted(runs.glob(f"{glob_escape(name)}*")) if (p / "spec.json").is_file()]
+        # A name with a slash is a path, and a path is no prefix of an id.
+        candidates = runs.glob(f"{glob_escape(name)}*") if name and "/" not in name else ()
+        found = [p for p in sorted(candidates) if (p / "spec.json").is_file()]
         if len(found) == 1:
             return cls(found[0].resolve())
         if found:

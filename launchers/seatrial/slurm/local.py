@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +28,7 @@ def submit_local(run_folder: Path, minutes: int) -> submitit.Job[None]:
     folder.mkdir(mode=0o700)
     executor = submitit.LocalExecutor(folder=folder)
     executor.update_parameters(timeout_min=minutes, stderr_to_stdout=True)
-    with _own_session(), _home_is_this_package():
+    with _own_session(), _home_is_this_package(), _own_output(folder / "controller.log"):
         return executor.submit(job, str(run_folder))
 
 
@@ -42,6 +43,23 @@ def _own_session() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def _own_output(log: Path) -> Iterator[None]:
+    """Have children started inside write to ``log``: one that kept our output open would keep a pipe waiting."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = [os.dup(1), os.dup(2)]
+    try:
+        with log.open("ab") as stream:
+            os.dup2(stream.fileno(), 1)
+            os.dup2(stream.fileno(), 2)
+        yield
+    finally:
+        for number, copy in zip((1, 2), kept, strict=True):
+            os.dup2(copy, number)
+            os.close(copy)
 
 
 @contextlib.contextmanager

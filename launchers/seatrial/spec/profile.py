@@ -64,6 +64,7 @@ class Profile(_Model):
     device: Literal["cuda", "cpu"] = "cuda"
     executor: Literal["slurm", "local"] = "slurm"
     use_site_file: bool = True
+    disk_gb_per_second: Annotated[float, Field(gt=0)] | None = None
     nodes: Positive
     gpus_per_node: Positive
     gpu_type: str | None = None

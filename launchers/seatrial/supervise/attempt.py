@@ -185,6 +185,7 @@ class _Run:
         ends = [replace(e, record=e.record or read_exit_record(self.attempt.exit_record(e.rank))) for e in ends]
         target, seen = self.job.target, self.follower.seen
         state = checkpoint.check(checkpoint.checkpoint_folder(self.job.folder.checkpoints, target.step))
+        self.pass_on_stop()  # asked for within the last look, too
         outcome = decide(ends, seen, target, state, stop=self.stop, interruption=interruption)
         lines = [] if outcome.rank is None else last_lines(self.logs[outcome.rank])
         record = {
