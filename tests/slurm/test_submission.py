@@ -18,10 +18,12 @@ from seatrial.run.layout import RunFolder
 from seatrial.sandbox.cluster import Cluster
 from seatrial.slurm.client import Slurm
 from seatrial.slurm.runs import job_reference
+from seatrial.slurm.script import batch_script
 from seatrial.slurm.snapshot import verify_code
 from seatrial.slurm.state import states
 from seatrial.slurm.submit import submit
 from seatrial.spec.resolve import resolve
+from seatrial.spec.runspec import RunSpec
 from tests.slurm import jobs
 from tests.slurm.conftest import Factory
 
@@ -72,6 +74,11 @@ def seen(folder: RunFolder, attempt: int = 0) -> list[dict[str, Any]]:
 def test_the_job_runs_what_render_prints(on_cluster: Cluster, tmp_path: Path) -> None:
     folder = start(tmp_path)
     rendered = (folder.path / "batch.sh").read_text()
+    spec = RunSpec.from_json(records.read_json(folder.spec))
+    assert batch_script(spec, folder.path.name) == rendered
+    sent = tmp_path / "sent.sh"
+    assert on_cluster.run("scontrol", "write", "batch_script", number(folder), str(sent)).returncode == 0
+    assert sent.read_text() == rendered, "sbatch got other bytes than render prints"
     finish(on_cluster, folder)
     assert on_cluster.run("sacct", "--batch-script", "-j", number(folder)).returncode == 0
     ranks = seen(folder)
@@ -200,9 +207,9 @@ def test_a_secret_reaches_the_ranks_and_nothing_on_disk(
 def test_container_options_reach_every_node(on_cluster: Cluster, tmp_path: Path) -> None:
     image = tmp_path / "nemo image.sqsh"
     image.write_text("an image")
-    folder = start(
-        tmp_path, container={"image": str(image), "mounts": ["/usr:/usr:ro"], "python": str(PAYLOAD)}, rank_python=None
-    )
+    in_image = {"FATE": "{}", "PYXIS_STAND_IN_IMAGE_ENV": "USE_MNNVL=image;ONLY_IN_IMAGE=1"}
+    container = {"image": str(image), "mounts": ["/usr:/usr:ro"], "python": str(PAYLOAD)}
+    folder = start(tmp_path, container=container, rank_python=None, env={"set": in_image})
     finish(on_cluster, folder)
     steps = [s for s in jobs.steps(on_cluster, number(folder)) if str(image) in json.dumps(s)]
     assert len(steps) == 2
@@ -214,7 +221,10 @@ def test_container_options_reach_every_node(on_cluster: Cluster, tmp_path: Path)
         "NUM_OF_HYBRID_EP_RANKS",
     ):
         assert word in text
-    assert len(seen(folder)) == 8
+    ranks = seen(folder)
+    assert len(ranks) == 8
+    assert {r["USE_MNNVL"] for r in ranks} == {"1"}, "the image won over the recipe"
+    assert all("ONLY_IN_IMAGE" in r["names"] for r in ranks)
 
 
 @pytest.mark.parametrize("name", ["a b", "it's", 'say "hi"', "100%", "ünïcode-日本", "x" * 200])
@@ -239,9 +249,17 @@ def test_sixty_four_ranks_lie_in_one_block(make_cluster: Factory, tmp_path: Path
     monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
     busy = jobs.submit(racks, tmp_path, "sleep 600", "--nodes=4", "--exclusive", "--nodelist=gb200-[001-004]")
     jobs.wait_for(racks, busy, ["RUNNING"])
-    folder = start(tmp_path, {}, nodes=16, segment=16, numa_bind=True)
+    image = tmp_path / "nemo.sqsh"
+    image.write_text("an image")
+    container = {"image": str(image), "mounts": ["/usr:/usr:ro"], "python": str(PAYLOAD)}
+    folder = start(tmp_path, {}, nodes=16, segment=16, numa_bind=True, container=container, rank_python=None)
     finish(racks, folder)
     ranks = seen(folder)
+    assert {r["CUDA_VISIBLE_DEVICES"] for r in ranks} == {"0,1,2,3"}
+    assert {r["SLURM_CPUS_PER_TASK"] for r in ranks} == {"36"}
+    contained = [step for step in jobs.steps(racks, number(folder)) if str(image) in json.dumps(step)]
+    assert len(contained) == 16, "the stand-in for pyxis was asked on every node"
+    assert all(f"seatrial-{number(folder)}-0" in json.dumps(step) for step in contained)
     assert [int(r["SLURM_PROCID"]) for r in ranks] == list(range(64))
     for rank, entry in enumerate(ranks):
         assert (int(entry["SLURM_NODEID"]), int(entry["SLURM_LOCALID"])) == (rank // 4, rank % 4)
