@@ -39,6 +39,7 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
     ({"moe_router_topk": 129}, "moe.moe_router_topk", "at most the 128 experts"),
     ({"moe_router_num_groups": 7}, "moe.moe_router_num_groups", "divides the 128 experts"),
     ({"moe_router_num_groups": 4, "moe_router_group_topk": 5}, "moe.moe_router_group_topk", "at most the 4 groups"),
+    ({"hybrid_layer_pattern": "MXM*E"}, "model.hybrid_layer_pattern", "not X"),
     # segment
     ({"profile": {"segment": None}}, "profile.segment", "spans 2 nodes"),
     ({"profile": {"slurm": {"capabilities": []}}}, "profile.segment", "does not know --segment"),

@@ -146,6 +146,8 @@ def recipe_file(folder: Path, text: str) -> str:
         ("gate: {learning_ratio: 2}\n", 2, ["at most 1"]),
         ("gate: {learning: 2}\n", 2, ["learning_ratio"]),
         ("model: 3\n", 2, ["must be a mapping"]),
+        ("aliases: 3\n", 2, ["a list of names"]),
+        ("model:\n  2: 3\n", 3, ["is no text"]),
     ],
 )
 def test_a_wrong_recipe_is_named_with_its_line(tmp_path: Path, text: str, line: int, words: list[str]) -> None:

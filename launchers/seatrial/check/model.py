@@ -8,6 +8,9 @@ from seatrial.check.blame import Finding, argument, set_flag
 from seatrial.check.layout import Layout, experts_of
 from seatrial.spec.runspec import RunSpec
 
+# Layer kinds and separators of a hybrid pattern (megatron.core.models.hybrid.hybrid_layer_allocation.Symbols, 0.19.2).
+_LAYER_SIGNS = frozenset("MG*D+-E|/")
+
 
 def check_eager(spec: RunSpec) -> Iterator[Finding]:
     """No CUDA graph is captured, and the random number tracker that only graphs need is off."""
@@ -76,6 +79,10 @@ def check_heads(spec: RunSpec) -> Iterator[Finding]:
 
 def check_layers(spec: RunSpec) -> Iterator[Finding]:
     """Layers divide over pipeline stages and match their patterns."""
+    unknown = sorted(set(str(spec.get("hybrid_layer_pattern") or "")) - _LAYER_SIGNS)
+    if unknown:
+        rule = f"only layer signs that Megatron knows ({' '.join(sorted(_LAYER_SIGNS))}), not {' '.join(unknown)}"
+        yield argument(spec, "hybrid_layer_pattern", rule, "take one of them")
     at, layers = Layout.of(spec), spec.get("num_layers")
     pattern = spec.get("hybrid_layer_pattern")
     if pattern is not None:

@@ -65,10 +65,24 @@ def load_recipe(name: str | None, schema: Schema) -> Recipe:
     for file in chain:
         merged.add(file)
     own = chain[-1].data
+    _check_aliases(chain[-1])
     return Recipe(
         path.stem, path, str(own.get("description", "")), tuple(own.get("aliases", ())), merged.values, merged.env,
         merged.gate, merged.rehearsal_values, merged.rehearsal_env, merged.rehearsal_gate,
     )  # fmt: skip
+
+
+def _check_aliases(file: YamlFile) -> None:
+    aliases = file.data.get("aliases", [])
+    if not isinstance(aliases, list) or not all(isinstance(alias, str) for alias in aliases):
+        raise SeatrialError(
+            "wrong value",
+            file=file.path,
+            line=file.line("aliases"),
+            key="aliases",
+            value=aliases,
+            rule="a list of names",
+        )
 
 
 def recipe_names() -> list[str]:

@@ -40,6 +40,9 @@ _Loader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(node.v
 _Loader.add_constructor("tag:yaml.org,2002:float", lambda loader, node: _float(node.value))
 
 
+_KEY_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
+
+
 @dataclass(frozen=True)
 class YamlFile:
     """A parsed file: ``data`` and the line on which each key path stands."""
@@ -101,6 +104,10 @@ def _walk(node: yaml.Node, at: KeyPath, lines: dict[KeyPath, int], path: Path) -
     for key_node, value_node in node.value:
         key = key_node.value if isinstance(key_node, yaml.ScalarNode) else str(key_node)
         line = key_node.start_mark.line + 1
+        if key_node.tag not in _KEY_TAGS:
+            raise SeatrialError(
+                f"key {key!r} is no text", file=path, line=line, key=".".join((*at, key)), fix="write it in quotes"
+            )
         if (*at, key) in lines:
             first = lines[(*at, key)]
             raise SeatrialError(
