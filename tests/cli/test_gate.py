@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +15,7 @@ import pytest
 
 from seatrial.run import records
 from seatrial.run.layout import RunFolder
-from tests.cli.test_cli import NANO, seatrial
+from tests.cli.test_cli import NANO, REPO, seatrial
 
 pytestmark = pytest.mark.train
 
@@ -50,6 +55,34 @@ def test_every_recipe_passes_its_rehearsed_gate(recipe: str, moe: bool, losses: 
     again = seatrial("verdict", str(folder.path), "--json")
     assert again.returncode == 0
     assert json.loads(again.stdout)["rules"] == verdict["rules"]
+
+
+def test_ctrl_c_stops_following_and_not_the_run(tmp_path: Path) -> None:
+    words = [f"profile.paths.runs={tmp_path}", "schedule.train_iters=4", "checkpoint.save_interval=4"]
+    command = [sys.executable, "-m", "seatrial", "gate", NANO, *(w for s in words for w in ("--set", s))]
+    following = subprocess.Popen(
+        command,
+        cwd=REPO,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("*/attempts/000/plan.json")):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    os.killpg(following.pid, signal.SIGINT)
+    said, _ = following.communicate(timeout=30)
+    assert following.returncode == 130, said
+    assert "the run goes on" in said
+    folder = RunFolder(next(tmp_path.iterdir()))
+    while not folder.verdict.is_file():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    record = records.read_json(folder.attempt(0).record)
+    assert (record["stop"], record["last_step"]) == (None, 4)
 
 
 def test_nano_at_eight_ranks_with_ep8(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -63,7 +64,13 @@ def start(
         f"patience = Patience(stragglers={stragglers})\n"
         f"sys.exit(supervise({str(folder.path)!r}, {list(program)!r}, patience))"
     )
-    return subprocess.Popen([python, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    # A shell that starts the tests in the background has them ignore SIGINT.
+    return subprocess.Popen(
+        [python, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
 
 
 def supervise(folder: RunFolder, **options: Any) -> tuple[int, str]:

@@ -12,7 +12,7 @@ class Control:
     """``stop``: the signal that first asked for a save and an end, or None. ``end_at_once``: do not wait for a save.
 
     SIGUSR2, SIGTERM and SIGINT ask; a second SIGTERM or SIGINT ends at once. SIGUSR2 never does: Slurm sends it ahead
-    of the time limit, and SIGTERM after it must not cut the save short.
+    of the time limit, and SIGTERM after it must not cut the save short. A SIGINT that is ignored at the start stays so.
     """
 
     def __init__(self) -> None:
@@ -26,8 +26,11 @@ class Control:
         Outside the main thread Python allows no handlers, and nothing is done.
         """
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGUSR2, signal.SIGTERM, signal.SIGINT):
+            for number in (signal.SIGUSR2, signal.SIGTERM):
                 signal.signal(number, self._handle)
+            # Ignored by whoever started us: the terminal's Ctrl-C is meant for them, and the run goes on.
+            if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+                signal.signal(signal.SIGINT, self._handle)
             # Where whoever started us ignores it, the kernel reaps the ranks and their exit codes are lost.
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
