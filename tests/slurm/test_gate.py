@@ -18,7 +18,11 @@ EP8 = "parallel.expert_model_parallel_size=8"
 
 
 def gate(cluster: Cluster, runs: Path, recipe: str, *settings: str) -> RunFolder:
-    words = [w for setting in (f"profile.paths.runs={runs}", *settings) for w in ("--set", setting)]
+    words = [
+        w
+        for setting in (f"profile.paths.runs={runs}", f"profile.paths.node_local={runs.parent}", *settings)
+        for w in ("--set", setting)
+    ]
     done = subprocess.run(
         [sys.executable, "-m", "seatrial", "gate", recipe, "--profile", "slurm-sandbox", "--allow-dirty", *words],
         cwd=REPO, env=os.environ | cluster.environment(), capture_output=True, text=True,

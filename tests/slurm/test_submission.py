@@ -44,7 +44,8 @@ def on_cluster(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cl
 def start(root: Path, fate: dict[str, Any] | None = None, kind: str = "gate", **profile: Any) -> RunFolder:
     """Submit a run of the payload; ``fate`` says how its ranks end."""
     settings = {
-        "paths.runs": str(root / "runs"), "rank_python": str(PAYLOAD), "nodes": 2, "segment": 2,
+        "paths.runs": str(root / "runs"), "paths.node_local": str(root / "node"),
+        "rank_python": str(PAYLOAD), "nodes": 2, "segment": 2,
         "env": {"set": {"FATE": json.dumps(fate or {})}}, **profile,
     }  # fmt: skip
     pairs = [(f"profile.{key}", json.dumps(value)) for key, value in settings.items()]
@@ -88,7 +89,7 @@ def test_the_job_runs_what_render_prints(on_cluster: Cluster, tmp_path: Path) ->
     assert {r["CUDA_VISIBLE_DEVICES"] for r in ranks} == {"0,1,2,3"}
     assert {r["SLURM_CPUS_PER_TASK"] for r in ranks} == {"36"}
     assert len({r["MASTER_PORT"] for r in ranks}) == 1
-    assert {r["HYBRID_EP_CACHE_DIR"] for r in ranks} == {f"/tmp/seatrial-{folder.path.name}/hybrid_ep"}
+    assert {r["HYBRID_EP_CACHE_DIR"] for r in ranks} == {f"{tmp_path}/node/seatrial-{folder.path.name}/hybrid_ep"}
     assert {r["parent"] for r in ranks} == {"slurmstepd"}, "Python is not the step daemon's own child"
     assert ranks[0]["argv"][0] == f"{folder.path}/code/seatrial/train/rank.py"
     assert not any("SUBMITIT" in name or name == "PYTHONPATH" for name in ranks[0]["names"])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import socket
 import sys
+import tempfile
 import traceback
 from pathlib import Path
 from types import TracebackType
@@ -13,6 +16,7 @@ from typing import Any, NoReturn
 from seatrial.run import records
 
 SCHEMA = 1
+_TEMPORARY = "seatrial-rank-"
 
 
 class ExitRecord:
@@ -85,6 +89,22 @@ def end_helpers() -> None:
         child.join()
 
 
+def own_temporary_folder() -> None:
+    """Give this rank and its helpers a temporary folder of their own, which goes when the rank ends.
+
+    A helper that is ended by ``end_helpers`` does not tidy up after itself.
+    """
+    tempfile.tempdir = tempfile.mkdtemp(prefix=_TEMPORARY)
+    os.environ["TMPDIR"] = tempfile.tempdir
+    atexit.register(_remove_temporary_folder)
+
+
+def _remove_temporary_folder() -> None:
+    folder = tempfile.tempdir
+    if isinstance(folder, str) and Path(folder).name.startswith(_TEMPORARY):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def leave(code: int) -> NoReturn:
     """End the process with ``code``.
 
@@ -96,6 +116,7 @@ def leave(code: int) -> NoReturn:
         sys.exit(0)
     sys.stdout.flush()
     sys.stderr.flush()
+    _remove_temporary_folder()
     os._exit(code)
 
 

@@ -46,6 +46,7 @@ def main(arguments: list[str]) -> int:
         print(f"seatrial: {error}", file=sys.stderr, flush=True)
         return error.exit_code
 
+    exits.own_temporary_folder()
     record = exits.ExitRecord(the_plan.attempt_folder, rank, local_rank)
     atexit.register(record.leftover)
     try:
