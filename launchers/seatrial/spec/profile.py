@@ -116,6 +116,7 @@ def load_profile(name: str, overrides: Sequence[tuple[str, Any]] = ()) -> Loaded
     if site_path.is_file() and data.get("use_site_file", True):
         site = read_yaml(site_path)
         per_profile, extra = site.data.pop("profiles", None) or {}, site.data.pop("set", None) or {}
+        site.data.pop("failures", None)  # failures.py reads those
         _merge(data, sources, site.data, site, ())
         _merge(data, sources, per_profile.get(file.path.stem) or {}, site, ("profiles", file.path.stem))
         site_values = {key: (value, site.where("set", key)) for key, value in extra.items()}
