@@ -12,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seatrial.report import facts
+from seatrial.report.decisions import Standing
 from seatrial.report.facts import last_records, newest_events, read_facts
 from seatrial.run import records
 from seatrial.run.layout import RunFolder
 
 NAMES = ("submitted", "attempt_started", "decision", "verdict")
+BEGINNINGS = ("submitted", "supervisor_started", "attempt_started", "requeue_requested")
 SPEC = {
     "recipe": "nano", "kind": "gate", "profile": {"name": "local-cpu"}, "created": "2026-12-01T00:00:00+00:00",
     "provenance": {"host": "login"}, "fields": {"schedule.train_iters": {"value": 100}},
@@ -56,6 +58,12 @@ LATER = {"submit_time": "2026-12-01T01:00:00+00:00"}
         ([SENT, STARTED, PASSED, STOPPED, STARTED | {"attempt": 1}], False, None, 1),
         ([SENT, STARTED, STOPPED, SENT | LATER], False, None, 0),
         ([SENT, STARTED, STOPPED | {"decision": "requeue"}], False, None, 0),
+        ([SENT, STARTED, STOPPED | {"decision": "restart"}], False, None, 0),
+        ([SENT, STARTED, STOPPED | {"decision": "restart"}, STARTED | {"attempt": 1}, STOPPED], True, None, 1),
+        # Brought back by hand.
+        ([SENT, STARTED, STOPPED, {"event": "requeue_requested", "by": "ada"}], False, None, 0),
+        ([SENT, STARTED, STOPPED, {"event": "supervisor_started"}], False, None, 0),
+        ([SENT, {"event": "supervisor_started"}, STARTED, STOPPED, {"event": "supervisor_ended"}], True, None, 0),
         # A quick job writes before the submission does.
         ([STARTED, STOPPED, SENT | {"submit_time": "2026-11-30T23:59:59+00:00"}], True, None, 0),
     ],
@@ -101,6 +109,19 @@ def test_what_is_torn_is_passed_over(tmp_path: Path) -> None:
             stream.write('{"event":"decision","decision":"st')
     found = read_facts(folder)
     assert (found.step, found.ended, found.attempt) == (2, False, 0)
+
+
+@given(st.lists(st.sampled_from([*BEGINNINGS, "done", "stop", "restart", "requeue", "odd"]), max_size=20))
+def test_all_readers_agree_on_whether_a_run_is_over(names: list[str]) -> None:
+    """From the ends of its file, and event by event."""
+    events = [
+        {"event": name} if name in (*BEGINNINGS, "odd") else {"event": "decision", "decision": name} for name in names
+    ]
+    with tempfile.TemporaryDirectory() as root:
+        folder, standing = run(Path(root), events), Standing()
+        for event in records.read_lines(folder.events):
+            standing.add(event)
+        assert read_facts(folder).ended is standing.ended
 
 
 NOISE = st.sampled_from(["rank_exited", "evaluation", "odd"])

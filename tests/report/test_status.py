@@ -45,6 +45,10 @@ def decided(decision: str, code: int, reason: str = "why") -> dict[str, Any]:
         (FACTS, job("PENDING", needs_action="release it"), {"needs_action": "release it"}),
         (facts(**decided("done", 0), verdict="PASS"), job("COMPLETED", True), {"needs_action": None}),
         (facts(**decided("stop", 83)), job("FAILED", True), {"needs_action": None, "decision": "stop"}),
+        (
+            facts(attempt=2, decision={"decision": "restart", "class": "network"}), job("RUNNING"),
+            {"attempts": 3, "last_class": "network", "goodput": None, "needs_action": None},
+        ),
         (facts(**decided("stop", 88)), job("FAILED", True), {"needs_action": None}),
         (facts(**decided("stop", 1, "rank 3")), job("FAILED", True), {"needs_action": "it stopped: rank 3"}),
         (

@@ -95,6 +95,13 @@ def test_the_job(job: JobState | None, said: str) -> None:
         ({"event": "rank_exited", "rank": 3, "code": 9, "how": "was killed"}, "rank 3 was killed"),
         ({"event": "evidence"}, ""),
         ({"event": "decision", "decision": "stop", "exit_code": 8, "reason": "x"}, "decision: stop (exit code 8): x"),
+        (
+            {"event": "supervisor_started", "job_id": "7", "restart_count": 2, "nodes": [f"n{n}" for n in range(1, 7)]},
+            "job 7, restart 2 runs on n1, n2, n3, n4 and 2 more",
+        ),
+        ({"event": "supervisor_started", "job_id": None, "host": "a", "nodes": None}, "runs on a"),
+        ({"event": "supervisor_ended", "exit_code": 0}, ""),
+        ({"event": "requeue_requested", "by": "ada"}, "requeue asked for by ada"),
         ({"event": "supervisor_failed", "reason": "it broke"}, "supervisor_failed: it broke"),
         ({"event": "of_a_later_version"}, "of_a_later_version"),
         ({}, "None"),
@@ -110,25 +117,28 @@ def test_the_whole_view() -> None:
             {"event": "submitted", "executor": "slurm", "job_id": "12"},
             {"event": "attempt_started", "attempt": 0, "why": "first"},
             {"event": "attempt_ended", "attempt": 0, "outcome": "failed", "reason": "a node was lost"},
-            {"event": "decision", "decision": "requeue", "exit_code": 0, "reason": "a node was lost"},
+            {
+                "event": "decision", "decision": "requeue", "action": "requeue_excluding", "class": "node_failure",
+                "exit_code": 1, "reason": "n2 is down", "exclude": ["n2"], "attempt": 0,
+            },
             {"event": "attempt_started", "attempt": 1, "why": "resume", "resume_step": 2},
         ],
         [step(1, 5.0), step(2, 4.0), step(3, 3.0), step(3, 3.5, attempt=1), step(4, 3.0, attempt=1)],
-    )
+    )  # fmt: skip
     job = JobState("RUNNING", False, "", "squeue", "12", nodes="n[1-2]", restarts=1, needs_action="look at n1")
-    shown = lines(made, job, 60)
+    shown = lines(made, job, 90)
     assert shown == [
         "nano-gate-1",
         "job 12: RUNNING on n[1-2], restarted 1 times",
         "",
-        "[#.......................................]   4%",
-        "step 4/100  loss 3.0000  grad norm missing  100 ms/step  ETA",
+        "[##..........................................................]   4%",
+        "step 4/100  loss 3.0000  grad norm missing  100 ms/step  ETA 10 s",
         "loss  █▅▃▁",
         "      steps 1-4: from 5.0000, least 3.0000",
         "",
-        "attempt 0 (first): steps 1-3, failed: a node was lost",
+        "attempt 0 (first): steps 1-3, failed: a node was lost [node failure]",
         "attempt 1 (resume): steps 3-4, running",
-        "last decision: requeue (exit code 0): a node was lost",
+        "last decision: attempt 0 failed: node failure: n2 is down; requeued without n2",
         "latest: attempt 1 starts from checkpoint 2",
         "! look at n1",
         "",
@@ -156,6 +166,8 @@ DECIDED = {"event": "decision", "decision": "stop", "exit_code": 83, "reason": "
         ([DECIDED], True),
         ([DECIDED | {"decision": "requeue"}], False),
         ([DECIDED, {"event": "attempt_started", "attempt": 1}], False),
+        ([DECIDED | {"decision": "restart"}], False),
+        ([DECIDED, {"event": "supervisor_started"}], False),
         ([DECIDED, {"event": "submitted", "job_id": "8"}], False),
         ([DECIDED, {"event": "submitted", "job_id": "8", "submit_time": "2026-11-30T00:00:00+00:00"}], True),
     ],

@@ -76,6 +76,9 @@ def _conclude(folder: RunFolder) -> int:
     """Print how a run ended; return the exit code."""
     from seatrial.cli.options import EXIT_CODES
     from seatrial.judge.gate import judge_run
+    from seatrial.report.decisions import class_words
+    from seatrial.report.explain import goodput_of
+    from seatrial.report.explain_words import goodput_words
     from seatrial.report.facts import read_facts
     from seatrial.report.terminal import print_verdict
     from seatrial.run import records
@@ -86,5 +89,8 @@ def _conclude(folder: RunFolder) -> int:
         print_verdict(verdict)
     code = facts.decision.get("exit_code") if facts.ended else None
     words = facts.decision.get("reason") if facts.ended else "its job ended without a decision of its supervisor"
-    typer.echo(f"{words}\nrun folder: {folder.path}")
+    goodput = goodput_of(folder, None).to_json()
+    count, named = goodput["attempts"], facts.decision.get("class")
+    attempts = f"{count} attempt{'' if count == 1 else 's'}" + (f", the last: {class_words(named)}" if named else "")
+    typer.echo(f"{words}\n{attempts}; {goodput_words(goodput)}\nrun folder: {folder.path}")
     return EXIT_CODES[verdict["verdict"]] if facts.kind == "gate" else 0 if code == 0 else 1

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from seatrial.cli import ending, following, site
+from seatrial.cli.explain import explain
 from seatrial.cli.options import JsonFlag, RunArguments, RunsOption
 from seatrial.cli.runs import all_runs, find_run, rows_of, runs_folders
+
+if TYPE_CHECKING:
+    from seatrial.report.status import Row
 
 
 def register(app: typer.Typer) -> None:
@@ -18,6 +24,7 @@ def register(app: typer.Typer) -> None:
     app.command()(status)
     app.command("list")(list_)
     following.register(app)
+    app.command()(explain)
     ending.register(app)
     site.register(app)
 
@@ -36,11 +43,24 @@ def list_(runs: RunsOption = None, as_json: JsonFlag = False) -> None:
     _show(None, runs, as_json, print_list)
 
 
+def _with_goodput(row: Row) -> Row:
+    """Add what takes a reading of all of a run's records: too much for a thousand of them."""
+    from seatrial.report.explain import goodput_of
+    from seatrial.report.facts import read_facts
+    from seatrial.run.layout import RunFolder
+
+    folder = RunFolder(Path(row.folder))
+    goodput = goodput_of(folder, None if row.final or read_facts(folder).ended else time.time())
+    return replace(row, goodput=goodput.with_queue, goodput_without_queue=goodput.without_queue)
+
+
 def _show(named: list[str] | None, runs: Path | None, as_json: bool, show: Any) -> None:
     from seatrial.report.terminal import console
 
     folders = runs_folders(runs)
     rows = rows_of([find_run(name, folders) for name in named] if named else all_runs(folders))
+    if as_json and named:
+        rows = [_with_goodput(row) for row in rows]
     if as_json:
         typer.echo(json.dumps({"runs": [row.to_json() for row in rows]}, indent=2))
     elif rows:

@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from seatrial.report.decisions import FINAL, since
 from seatrial.run.layout import RunFolder
 from seatrial.run.records import decode_float
 
@@ -17,7 +18,7 @@ LM_LOSS = "lm loss"
 _FIRST_BLOCK = 64 * 1024
 _STEPS_BYTES = 16 * 1024
 _STEPS = 12  # enough for a typical step time
-_EVENTS = ("submitted", "attempt_started", "decision", "verdict")
+_EVENTS = ("submitted", "supervisor_started", "attempt_started", "decision", "verdict", "requeue_requested")
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,9 @@ class Facts:
 
     ``total``: the target step. ``submitted``, ``decision``: the newest such events, or empty. ``steps``: the last
     records of metrics.jsonl. ``stepped_at``: when the last one was written, in seconds since 1970. ``attempt``: the
-    number of the newest attempt, None before the first. ``ended``: its supervisor decided to end it and nothing
-    followed. ``verdict``: of an ended gate. ``unreadable``: why there is no spec.
+    number of the newest attempt, None before the first. ``ended``: its supervisor decided to end it (done or stop) and
+    nothing began after that: no attempt, no job, no request to bring it back. ``verdict``: of an ended gate.
+    ``unreadable``: why there is no spec.
     """
 
     path: Path
@@ -90,21 +92,17 @@ def read_facts(folder: RunFolder) -> Facts:
     steps = last_records(folder.metrics, _STEPS, _STEPS_BYTES)
     attempts = [data.get("attempt") for data in (started, *steps[-1:])]
     numbers = [number for number in attempts if isinstance(number, int)]
-    fresh = str(decision.get("time", "")) >= max(str(started.get("time", "")), since(submitted))
+    starts = (events.get(name, {}) for name in ("attempt_started", "supervisor_started", "requeue_requested"))
+    begun = max([since(submitted), *(str(event.get("time", "")) for event in starts)])
     return Facts(
         path=folder.path, recipe=str(spec.get("recipe", "")), kind=str(spec.get("kind", "")),
         profile=str(_at(spec, "profile", "name") or ""), created=str(spec.get("created", "")),
         host=str(_at(spec, "provenance", "host") or ""), total=_total(spec, steps), submitted=submitted,
         attempt=max(numbers, default=None), steps=tuple(steps), stepped_at=_modified(folder.metrics) if steps else None,
-        decision=decision, ended=bool(decision) and fresh and decision.get("decision") in ("done", "stop"),
+        decision=decision, ended=decision.get("decision") in FINAL and str(decision.get("time", "")) >= begun,
         verdict=str(verdict["verdict"]) if verdict and str(verdict["time"]) >= str(started.get("time", "")) else None,
         last_event=(last_records(folder.events, 1, _FIRST_BLOCK) or [{}])[0], unreadable=unreadable,
     )  # fmt: skip
-
-
-def since(submitted: Mapping[str, Any]) -> str:
-    """Return the time from which events belong to this submission: a quick job writes before the submission does."""
-    return str(submitted.get("submit_time") or submitted.get("time") or "")
 
 
 def last_records(path: Path, count: int, most_bytes: int) -> list[dict[str, Any]]:

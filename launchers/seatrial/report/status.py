@@ -48,7 +48,8 @@ class Job(Protocol):
 class Row:
     """One run. ``age_seconds``: since its last step was written; ``eta_seconds``: None where it does not run.
 
-    ``needs_action``: what a person has to do; None: nothing, as far as is known.
+    ``attempts``: how many there were. ``last_class``: of the newest decision. ``needs_action``: what a person has to
+    do; None: nothing, as far as is known. ``goodput``, ``goodput_without_queue``: None where nobody worked them out.
     """
 
     run: str
@@ -73,6 +74,10 @@ class Row:
     decision: str | None
     decision_reason: str | None
     needs_action: str | None
+    attempts: int = 0
+    last_class: str | None = None
+    goodput: float | None = None
+    goodput_without_queue: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data; a loss that is no number is the string "nan"."""
@@ -88,7 +93,8 @@ def row(facts: Facts, job: Job, now: float) -> Row:
         loss=facts.loss, age_seconds=None if facts.stepped_at is None else max(0.0, now - facts.stepped_at),
         eta_seconds=facts.eta_seconds if job.state in _LIVE and not facts.ended else None, verdict=facts.verdict,
         decision=facts.decision.get("decision"), decision_reason=facts.decision.get("reason"),
-        needs_action=needs_action(facts, job),
+        needs_action=needs_action(facts, job), attempts=0 if facts.attempt is None else facts.attempt + 1,
+        last_class=facts.decision.get("class"),
     )  # fmt: skip
 
 

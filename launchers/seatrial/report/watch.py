@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from seatrial.report.facts import loss_of, since
+from seatrial.report.decisions import FINAL, Standing, class_words, decision_words, node_words, request_words
+from seatrial.report.facts import loss_of
 from seatrial.report.status import Job, duration, number
 from seatrial.run.records import decode_float
 
@@ -19,24 +20,25 @@ _ATTEMPTS_SHOWN = 5
 
 @dataclass
 class AttemptView:
-    """One attempt: why it started, its steps, and how it ended (empty while it runs)."""
+    """One attempt: why it started, its steps, how it ended (empty while it runs), and the class of that end."""
 
     number: int
     why: str = ""
     first: int | None = None
     last: int | None = None
     ended: str = ""
+    named: str = ""
 
     def line(self) -> str:
         steps = "no step" if self.first is None else f"steps {self.first}-{self.last}"
         why = f" ({self.why})" if self.why else ""
-        return f"attempt {self.number}{why}: {steps}, {self.ended or 'running'}"
+        named = f" [{self.named}]" if self.named else ""
+        return f"attempt {self.number}{why}: {steps}, {self.ended or 'running'}{named}"
 
 
 @dataclass
 class View:
-    """A run so far. ``losses``: step -> loss, of the attempt that did the step last. ``ended``: its supervisor is done
-    with it."""
+    """A run so far. ``losses``: step -> loss, of the attempt that did the step last."""
 
     run_id: str
     total: int | None = None
@@ -48,8 +50,12 @@ class View:
     decision: str = ""
     note: str = ""
     verdict: str = ""
-    ended: bool = False
-    _decided_at: str = ""
+    standing: Standing = field(default_factory=Standing)
+
+    @property
+    def ended(self) -> bool:
+        """Whether its supervisor is done with it."""
+        return self.standing.ended
 
     def add_step(self, record: Mapping[str, Any]) -> None:
         """Take one line of metrics.jsonl."""
@@ -69,19 +75,19 @@ class View:
     def add_event(self, event: Mapping[str, Any]) -> None:
         """Take one line of events.jsonl."""
         self.note = event_words(event) or self.note
+        self.standing.add(event)
         name = event.get("event")
         if name == "attempt_started":
             self._attempt(event.get("attempt")).why = str(event.get("why") or "")
-            self.ended, self.verdict = False, ""
+            self.verdict = ""
         elif name == "attempt_ended":
             self._attempt(event.get("attempt")).ended = f"{event.get('outcome')}: {event.get('reason')}"
         elif name == "verdict":
             self.verdict = str(event.get("verdict"))
         elif name == "decision":
-            self.decision, self._decided_at = _decision(event), str(event.get("time"))
-            self.ended = event.get("decision") in ("done", "stop")
-        elif name == "submitted" and since(event) > self._decided_at:
-            self.ended = False
+            self.decision = decision_words(event)
+            if event.get("class") and event.get("attempt") in self.attempts:
+                self.attempts[event["attempt"]].named = class_words(event["class"])
 
     def _attempt(self, named: Any) -> AttemptView:
         which = named if isinstance(named, int) else 0
@@ -112,10 +118,17 @@ def event_words(event: Mapping[str, Any]) -> str:
     if name == "attempt_ended":
         return f"attempt {at['attempt']} {event.get('outcome')}: {at['reason']}"
     if name == "decision":
-        return f"decision: {_decision(event)}"
+        return ("decision: " if event.get("decision") in FINAL else "") + decision_words(event)
+    if name == "supervisor_started":
+        again = f", restart {event['restart_count']}" if event.get("restart_count") else ""
+        where = node_words(event.get("nodes") or [event.get("host")])
+        return f"job {event['job_id']}{again} runs on {where}" if event.get("job_id") else f"runs on {where}"
+    if name == "requeue_requested":
+        return request_words(event)
     fixed = {
         "ranks_started": "ranks are starting", "loop_started": "training starts", "created": "", "evidence": "",
-        "loop_ended": "", "checkpoint_saved": f"checkpoint {at['step']} saved", "verdict": f"{event.get('verdict')}",
+        "loop_ended": "", "supervisor_ended": "", "checkpoint_saved": f"checkpoint {at['step']} saved",
+        "verdict": f"{event.get('verdict')}",
         "stop_requested": f"asked to stop by {at['by']}: the ranks save and end",
     }  # fmt: skip
     return fixed.get(str(name), f"{name}: {at['reason']}" if at["reason"] else str(name))
@@ -204,7 +217,3 @@ def _sign(mean: float | None, least: float, most: float, signs: str) -> str:
         return "!"
     place = (mean - least) / (most - least) if most > least else 0.0
     return signs[min(len(signs) - 1, int(place * len(signs)))]
-
-
-def _decision(event: Mapping[str, Any]) -> str:
-    return f"{event.get('decision')} (exit code {event.get('exit_code')}): {event.get('reason')}"
