@@ -11,6 +11,7 @@ from typing import Any
 
 from seatrial.check.blame import Finding
 from seatrial.check.findings import run_checks
+from seatrial.spec.profile import Recovery
 from seatrial.spec.runspec import Field, Kind, RunSpec
 
 COMMON = {
@@ -61,6 +62,7 @@ PROFILE = {
     "nvlink_domain": 72, "segment": 2, "spare_nodes": 0, "account": "lab", "partition": "batch",
     "container": {"image": "/images/train.sqsh", "mounts": []}, "env": {"pass": [], "set": {}},
     "paths": {"runs": "/runs", "data": "/data"}, "slurm": {"capabilities": ["segment", "requeue"]},
+    "time_limit_minutes": 240, "recovery": Recovery().model_dump(),
 }  # fmt: skip
 PROFILES = {
     "gb200-8gpu": {},

@@ -151,7 +151,7 @@ def test_token_ids_fit_the_vocabulary(tmp_path: Path, sizes: dict[str, Any], fie
     prefix = write(tmp_path / "set", 150_000, highest=256)
     given = {"tokenizer_type": "NullTokenizer", "padded_vocab_size": 264} | SMALL | sizes
     found = errors(build("9b", data_path=[prefix], split="90,5,5", **given))
-    assert [f.field for f in found] == ([field] if field else [])
+    assert {f.field for f in found} == ({field} if field else set())
 
 
 def test_object_stores_cannot_be_checked() -> None:
@@ -181,3 +181,26 @@ def test_data_is_looked_for_where_it_is_mounted_from(tmp_path: Path) -> None:
     container = {"image": "/i.sqsh", "mounts": [f"{tmp_path}:/inside"]}
     spec = build("9b", data_path=["/inside/set"], split="90,5,5", profile={"container": container}, **SMALL)
     assert errors(spec) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "words"),
+    [
+        ({}, None, ""),
+        ({"data_path": None}, "data.data_path", "data is named"),
+        ({"data_path": None, "mock_data": True}, "data.mock_data", "shows nothing"),
+        ({"data_path": ["0.5", "{set}", "0.5", "/absent"]}, "data.data_path", "not found"),
+        ({"train_iters": 200}, "data.split", "train takes"),
+        ({"split": "98,1,1"}, "data.split", "validation takes"),
+        ({"split": "95,5"}, "data.split", "test"),
+        ({"padded_vocab_size": 256}, "model.padded_vocab_size", "at least the 257 ids"),
+    ],
+)
+def test_what_a_convergence_run_needs(tmp_path: Path, change: dict[str, Any], field: str | None, words: str) -> None:
+    prefix = write(tmp_path / "set", 150_000)
+    given = {"data_path": [prefix], "split": "90,5,5", "tokenizer_type": "NullTokenizer", "vocab_size": 257} | change
+    if given["data_path"]:
+        given["data_path"] = [item.replace("{set}", prefix) for item in given["data_path"]]
+    found = errors(build("9b", kind="convergence", **(SMALL | given)))
+    assert {f.field for f in found} == ({field} if field else set())
+    assert not field or any(words in f.rule for f in found)

@@ -8,6 +8,7 @@ import pytest
 
 from seatrial.check.findings import CHECKS, run_checks
 from seatrial.check.layout import check_sizes
+from seatrial.spec.profile import Recovery
 from tests.check.specs import PROFILES, RECIPES, build, errors
 
 RANKS = "NUM_OF_HYBRID_EP_RANKS_PER_NVLINK_DOMAIN"
@@ -93,7 +94,6 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
     ({"train_samples": 10}, "model.train_samples", "unset"),
     ({"save_interval": 1000}, "checkpoint.save_interval", "at most the 100 steps"),
     ({"save_interval": None}, "checkpoint.save_interval", "nothing is saved"),
-    ({"save_retain_interval": 70}, "model.save_retain_interval", "a multiple of save_interval"),
     ({"eval_iters": 0}, "evaluation.eval_iters", "part of the verdict"),
     ({"eval_interval": None}, "evaluation.eval_interval", "counts the evaluations"),
     # sizes that are none
@@ -109,6 +109,7 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
     ({"mock_data": False, "data_path": ["0.5", "/a", "/b"]}, "data.data_path", "do not alternate"),
     ({"mock_data": False, "data_args_path": "/absent"}, "data.data_args_path", "cannot read"),
     ({"mock_data": False, "data_path": ["/a"], "split": "x"}, "data.split", "not a split"),
+    ({"tokenizer_type": "NullTokenizer", "vocab_size": 131073}, "model.padded_vocab_size", "at least the 131,073 ids"),
 ]  # fmt: skip
 
 
@@ -154,6 +155,13 @@ def test_notes() -> None:
     rules = [f.rule for f in run_checks(build("9b", "local-cpu")) if f.severity == "note"]
     assert "209.72M tokens" in rules[0]
     assert "rehearsal" in rules[1]
+
+
+def test_a_checkpoint_that_is_never_saved_cannot_be_kept() -> None:
+    recovery = Recovery(checkpoints_kept_every=1500).model_dump()
+    found = run_checks(build(kind="convergence", train_iters=48000, save_interval=1000, profile={"recovery": recovery}))
+    (kept,) = [f for f in found if f.field == "profile.recovery.checkpoints_kept_every"]
+    assert (kept.severity, kept.value) == ("warning", 1500)
 
 
 def test_spare_in_another_segment_is_a_warning() -> None:

@@ -11,6 +11,7 @@ import pytest
 from seatrial.check.parameters import count_parameters
 from seatrial.check.shape import shape_of
 from seatrial.check.storage import Storage, check_storage, free_bytes, judge_storage, storage_of
+from seatrial.spec.profile import Recovery
 from seatrial.spec.resolve import resolve
 from tests.check.specs import build
 
@@ -52,20 +53,27 @@ def test_bytes_per_parameter(change: dict[str, Any], per_parameter: int) -> None
 
 
 @pytest.mark.parametrize(
-    ("steps", "every", "retain", "kept", "at_once"),
+    ("kind", "steps", "every", "last", "each", "written", "kept", "at_once"),
     [
-        (100, 50, None, 2, 2),
-        (100, 100, None, 1, 1),
-        (100, 30, None, 4, 2),  # 30, 60, 90 and the last step
-        (100, None, None, 1, 1),
-        (48000, 1000, None, 48, 2),
-        (48000, 1000, 12000, 5, 2),
-        (100, 50, 100, 2, 2),
+        ("gate", 100, 50, 3, None, 2, 2, 2),
+        ("gate", 100, 100, 3, None, 1, 1, 1),
+        ("gate", 100, 30, 1, None, 4, 4, 4),  # 30, 60, 90 and the last step; a gate keeps all until its verdict
+        ("gate", 100, None, 3, None, 1, 1, 1),
+        ("convergence", 48000, 1000, 3, None, 48, 4, 4),  # the last three, and the one being written
+        ("convergence", 48000, 1000, 1, None, 48, 2, 2),
+        ("convergence", 48000, 1000, 3, 10000, 48, 8, 4),  # 10, 20, 30 and 40 thousand besides
+        ("convergence", 48000, 1000, 3, 15000, 48, 6, 4),  # 45,000 is one of the last three
+        ("convergence", 48000, 1000, 99, None, 48, 48, 48),
+        ("convergence", 4000, 2000, 3, None, 2, 2, 2),
+        ("convergence", 4100, 2000, 3, None, 3, 3, 3),
     ],
 )
-def test_how_many(steps: int, every: int | None, retain: int | None, kept: int, at_once: int) -> None:
-    found = storage_of(build(train_iters=steps, save_interval=every, save_retain_interval=retain))
-    assert (found.kept, found.at_once) == (kept, at_once)
+def test_how_many(
+    kind: Any, steps: int, every: int | None, last: int, each: int | None, written: int, kept: int, at_once: int
+) -> None:
+    recovery = Recovery(checkpoints_kept=last, checkpoints_kept_every=each).model_dump()
+    found = storage_of(build(kind=kind, train_iters=steps, save_interval=every, profile={"recovery": recovery}))
+    assert (found.written, found.kept, found.at_once) == (written, kept, at_once)
 
 
 @pytest.mark.parametrize(
@@ -76,16 +84,20 @@ def test_how_many(steps: int, every: int | None, retain: int | None, kept: int, 
         ("gate", 399, "warning", "less than twice"),
         ("gate", 400, None, ""),
         ("gate", None, None, ""),
-        ("convergence", 199, "error", "the run writes 2 checkpoints"),
-        ("convergence", 4799, "warning", "4.8 TB are free there, all 48 checkpoints take 4.8 TB"),
-        ("convergence", 4800, None, ""),
+        ("convergence", 399, "error", "the run writes 4 checkpoints of 100.0 GB = 400.0 GB"),
+        ("convergence", 799, "warning", "799.0 GB are free there, all 8 checkpoints take 800.0 GB"),
+        ("convergence", 800, None, ""),
     ],
 )
 def test_room(kind: Any, free: int | None, severity: str | None, words: str) -> None:
-    spec = build(kind=kind)
-    storage = Storage(100 * GB, 2 if kind == "gate" else 48, 2)
+    recovery = Recovery(checkpoints_kept_every=10000).model_dump()
+    spec = build(kind=kind, profile={"recovery": recovery})
+    storage = Storage(100 * GB, 2, 2, 2) if kind == "gate" else Storage(100 * GB, 48, 8, 4)
     note, *rest = judge_storage(spec, storage, None if free is None else free * GB)
-    assert note.severity == "note" and ("nothing removes" in note.rule) == (kind == "convergence")
+    retention = (
+        "8 checkpoints of 100.0 GB = 800.0 GB in the run folder: the last 3, every 10,000 steps one, and the one"
+    )
+    assert note.severity == "note" and (retention in note.rule) == (kind == "convergence")
     assert [finding.severity for finding in rest] == ([severity] if severity else [])
     if rest:
         assert rest[0].field == "profile.paths.runs" and words in rest[0].rule and "profile.paths.runs=" in rest[0].fix
@@ -93,8 +105,8 @@ def test_room(kind: Any, free: int | None, severity: str | None, words: str) -> 
 
 def test_a_rehearsal_speaks_only_where_the_disk_is_full() -> None:
     spec = build("9b", "local-cpu")
-    assert list(judge_storage(spec, Storage(GB, 2, 2), 100 * GB)) == []
-    assert [finding.severity for finding in judge_storage(spec, Storage(GB, 2, 2), 0)] == ["error"]
+    assert list(judge_storage(spec, Storage(GB, 2, 2, 2), 100 * GB)) == []
+    assert [finding.severity for finding in judge_storage(spec, Storage(GB, 2, 2, 2), 0)] == ["error"]
 
 
 def test_the_disk_itself(tmp_path: Path) -> None:

@@ -91,3 +91,39 @@ def test_a_mistake_in_the_site_file_names_it(own_home: Path) -> None:
     with pytest.raises(SeatrialError) as caught:
         load_profile("gb200-8gpu")
     assert "site.yaml:2" in str(caught.value)
+
+
+RECOVERY = {
+    "failures_without_progress": 3, "slots_without_progress": 2, "preemptions_without_progress": 20,
+    "backoff_seconds": 10, "longest_backoff_seconds": 600, "excluded_nodes": 4, "excluded_share": 0.1,
+    "exclusion_days": 7, "checkpoints_kept": 3, "checkpoints_kept_every": None, "gate_checkpoints": False,
+}  # fmt: skip
+
+
+def test_recovery_travels_whole(own_home: Path) -> None:
+    assert load_profile("gb200-64gpu").data["recovery"] == RECOVERY
+    write_site(own_home, "account: lab\nrecovery:\n  checkpoints_kept_every: 10000\n  excluded_nodes: 0\n")
+    loaded = load_profile("gb200-64gpu", [("recovery.checkpoints_kept", 5)])
+    assert loaded.data["recovery"] == RECOVERY | {
+        "checkpoints_kept_every": 10000, "excluded_nodes": 0, "checkpoints_kept": 5,
+    }  # fmt: skip
+    assert loaded.sources["recovery.checkpoints_kept_every"] == "site.yaml:3"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("checkpoints_kep", 3, "did you mean 'checkpoints_kept'?"),
+        ("checkpoints_kept", 0, "greater than or equal to 1"),
+        ("checkpoints_kept_every", 0, "greater than or equal to 1"),
+        ("failures_without_progress", 2.5, "valid integer"),
+        ("excluded_share", 1.5, "less than or equal to 1"),
+        ("backoff_seconds", 601, "longest_backoff_seconds must not be less than backoff_seconds"),
+        ("gate_checkpoints", "yes", "valid boolean"),
+    ],
+)
+def test_recovery_is_held_to_its_rules(key: str, value: Any, said: str) -> None:
+    with pytest.raises(SeatrialError) as caught:
+        load_profile("gb200-64gpu", [(f"recovery.{key}", value)])
+    assert said in str(caught.value)
+    assert "profile.recovery" in str(caught.value)

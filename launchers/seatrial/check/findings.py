@@ -34,6 +34,7 @@ from seatrial.check.schedule import (
 from seatrial.check.site import check_site_values, note_rehearsal
 from seatrial.check.storage import check_storage
 from seatrial.check.topology import check_expert_groups, check_nvlink_domain, check_segment, check_world
+from seatrial.check.vocabulary import check_vocabulary
 from seatrial.spec.runspec import RunSpec
 
 Check = Callable[[RunSpec], Iterable[Finding]]
@@ -43,7 +44,7 @@ CHECKS: tuple[Check, ...] = (
     check_dispatcher, check_hybridep_sizes, check_hybridep_environment, check_hybridep_numbers,
     check_eager, check_learned_routing, check_router, check_sequence, check_heads, check_layers, check_interleaving,
     check_by_iterations, check_learning_rate, check_saves, check_evaluations,
-    check_source, check_data, check_memory, check_storage, note_tokens, note_rehearsal,
+    check_source, check_data, check_vocabulary, check_memory, check_storage, note_tokens, note_rehearsal,
 )  # fmt: skip
 
 

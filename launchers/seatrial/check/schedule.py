@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from seatrial.check.blame import Finding, argument, count_text, set_flag
+from seatrial.check.blame import Finding, argument, count_text, profile, set_flag
 from seatrial.check.layout import Layout
 from seatrial.spec.runspec import RunSpec
 
@@ -63,9 +63,10 @@ def check_saves(spec: RunSpec) -> Iterator[Finding]:
     elif every > steps:
         rule = f"at most the {steps} steps of the run, so that a save falls within it"
         yield argument(spec, "save_interval", rule, set_flag(spec, "save_interval", steps))
-    retain = spec.get("save_retain_interval")
-    if every and retain and retain % every:
-        yield argument(spec, "save_retain_interval", f"a multiple of save_interval, {every}")
+    keep = spec.profile["recovery"]["checkpoints_kept_every"]
+    if every and keep and keep % every and spec.kind == "convergence":
+        rule = f"a multiple of save_interval, {every}: only a checkpoint that is saved can be kept"
+        yield profile(spec, "recovery.checkpoints_kept_every", rule, severity="warning", value=keep)
 
 
 def check_evaluations(spec: RunSpec) -> Iterator[Finding]:

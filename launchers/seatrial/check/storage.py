@@ -21,10 +21,11 @@ ROOMY = 2.0  # below this many times the need, other users of the file system ma
 
 @dataclass(frozen=True)
 class Storage:
-    """``checkpoint``: bytes of one; ``kept``: how many lie there at the end; ``at_once``: how many must fit for the run
-    to go on at all (the last whole one, and the one being written)."""
+    """``checkpoint``: bytes of one; ``written``: how many the run writes; ``kept``: the most that lie there at the same
+    time, the one being written among them; ``at_once``: how many of these there are from the first slots on."""
 
     checkpoint: int
+    written: int
     kept: int
     at_once: int
 
@@ -35,17 +36,27 @@ class Storage:
 
 
 def storage_of(spec: RunSpec) -> Storage:
-    """Return what the run writes. Nothing removes a checkpoint on the way but ``save_retain_interval``, which keeps its
-    multiples and the last. Raises CannotTell where the model's size is."""
+    """Return what the run writes. A gate's checkpoints stay until its verdict; of a convergence run's the last ones,
+    and every so many steps one (profile.recovery). Raises CannotTell where the model's size is unknown."""
     size = WEIGHT if spec.get("bf16", False) or spec.get("fp16", False) else 2 * WEIGHT
     if spec.get("save_optim", True):
         # Without mixed precision the parameters are the FP32 ones.
         size += OPTIMIZER if size == WEIGHT else OPTIMIZER - 2 * WEIGHT
+    saves = save_steps(spec)
+    checkpoint = count_parameters(shape_of(spec)).whole_model.total * size
+    if spec.kind == "gate":
+        return Storage(checkpoint, len(saves), len(saves), len(saves))
+    last, every = spec.profile["recovery"]["checkpoints_kept"], spec.profile["recovery"]["checkpoints_kept_every"]
+    # While the last one is written, those that are kept of the others are still there.
+    earlier = saves[:-1]
+    kept = {*earlier[-last:], *(step for step in earlier if every and step % every == 0)}
+    return Storage(checkpoint, len(saves), len(kept) + 1, min(len(saves), last + 1))
+
+
+def save_steps(spec: RunSpec) -> list[int]:
+    """Return the steps at which an undisturbed run saves: every save_interval, and the last."""
     steps, every = int(spec.get("train_iters")), spec.get("save_interval")
-    saves = -(-steps // every) if every else 1
-    retain = spec.get("save_retain_interval")
-    kept = min(saves, steps // retain + 1) if retain else saves
-    return Storage(count_parameters(shape_of(spec)).whole_model.total * size, kept, min(saves, 2))
+    return [*range(every, steps, every), steps] if every else [steps]
 
 
 def free_bytes(folder: str) -> int | None:
@@ -68,30 +79,37 @@ def check_storage(spec: RunSpec) -> Iterator[Finding]:
 
 
 def judge_storage(spec: RunSpec, storage: Storage, free: int | None) -> Iterator[Finding]:
-    """Hold ``storage`` against the ``free`` bytes (None: not known). A gate needs room for all it saves; a convergence
-    run stops without room for two checkpoints, and is warned where not all fit. A rehearsal gets no note."""
+    """Hold ``storage`` against the ``free`` bytes (None: not known). A run needs room for what lies there from its
+    first slots on, and is warned where not all fit that it keeps in the end. A rehearsal gets no note."""
     if not spec.rehearsal:
-        kept = f"{storage.kept} checkpoints of {_size(storage.checkpoint)} = {_size(storage.needed)} in the run folder"
-        none = "" if spec.get("save_retain_interval") or spec.kind == "gate" else "; nothing removes the earlier ones"
-        yield argument(spec, "save_interval", kept + none + _save_time(spec, storage), severity="note")
+        kept = f"{storage.kept} checkpoints of {size_text(storage.checkpoint)} = {size_text(storage.needed)}"
+        rule = f"{kept} in the run folder{_retention(spec, storage)}{_save_time(spec, storage)}"
+        yield argument(spec, "save_interval", rule, severity="note")
     if free is None:
         return
-    gate = spec.kind == "gate"
-    must = storage.needed if gate else storage.checkpoint * storage.at_once
-    count = storage.kept if gate else storage.at_once
+    must = storage.checkpoint * storage.at_once
     where = spec.profile["paths"]["runs"]
     fix = "free some, or --set profile.paths.runs=… on a larger file system"
-    rule = f"{_size(free)} are free there"
+    keep_fewer = "" if spec.kind == "gate" else "; or keep fewer: --set profile.recovery.checkpoints_kept=…"
+    rule = f"{size_text(free)} are free there"
     if free < must:
-        rule += f", the run writes {count} checkpoints of {_size(storage.checkpoint)} = {_size(must)}"
-        yield profile(spec, "paths.runs", rule, fix, value=where)
+        rule += f", the run writes {storage.at_once} checkpoints of {size_text(storage.checkpoint)} = {size_text(must)}"
+        yield profile(spec, "paths.runs", rule, fix + keep_fewer, value=where)
     elif free < storage.needed:
-        rule += f", all {storage.kept} checkpoints take {_size(storage.needed)}"
-        fix += "; or keep fewer with --set checkpoint.save_retain_interval=…"
+        rule += f", all {storage.kept} checkpoints take {size_text(storage.needed)}"
+        fix += "; or keep fewer: --set profile.recovery.checkpoints_kept_every=…"
         yield profile(spec, "paths.runs", rule, fix, severity="warning", value=where)
     elif free < ROOMY * must:
-        rule += f", less than twice the {_size(must)} that the run needs"
+        rule += f", less than twice the {size_text(must)} that the run needs"
         yield profile(spec, "paths.runs", rule, fix, severity="warning", value=where)
+
+
+def _retention(spec: RunSpec, storage: Storage) -> str:
+    """Say which of them are kept, where not all are."""
+    if storage.kept == storage.written:
+        return ""
+    last, every = spec.profile["recovery"]["checkpoints_kept"], spec.profile["recovery"]["checkpoints_kept_every"]
+    return f": the last {last}, " + (f"every {every:,} steps one, " if every else "") + "and the one being written"
 
 
 def _save_time(spec: RunSpec, storage: Storage) -> str:
@@ -100,7 +118,8 @@ def _save_time(spec: RunSpec, storage: Storage) -> str:
     return f"; one save takes about {storage.checkpoint / (rate * 1e9):,.0f} s at {rate:g} GB/s" if rate else ""
 
 
-def _size(count: float) -> str:
+def size_text(count: float) -> str:
+    """Return bytes as people write them."""
     for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
         if count >= size:
             return f"{count / size:,.1f} {unit}"

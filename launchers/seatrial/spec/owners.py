@@ -8,11 +8,12 @@ RUN_CONTROLS = frozenset({
     "save_interval", "eval_interval", "eval_iters", "log_interval", "log_throughput",
 })  # fmt: skip
 
-# What the supervisor adds at each attempt; nobody else may.
+# What the supervisor adds at each attempt, and what would get in its way; nobody else may set it. save_retain_interval:
+# which checkpoints are kept is decided by the supervisor alone (profile.recovery), which knows which of them are whole.
 RUN_OWNED = frozenset({
     "save", "load", "ckpt_step", "exit_on_missing_checkpoint", "exit_signal", "exit_signal_handler",
     "exit_duration_in_mins", "exit_interval", "tensorboard_dir", "data_cache_path", "distributed_timeout_minutes",
-    "distributed_backend", "skip_train", "rank", "local_rank", "world_size", "wandb_save_dir",
+    "distributed_backend", "skip_train", "rank", "local_rank", "world_size", "wandb_save_dir", "save_retain_interval",
 })  # fmt: skip
 
 # What a rehearsal may change: sizes, expert parallelism and batch, evaluation iterations, data and tokenizer ...

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from seatrial.errors import SeatrialError, did_you_mean
 from seatrial.spec import library
@@ -57,6 +57,34 @@ class SlurmSite(_Model):
     signal_lead_seconds: Positive = 300
 
 
+class Recovery(_Model):
+    """When a run that fails is tried again, where, and which of its checkpoints stay.
+
+    The first three count ends without a newer whole checkpoint: of failures, of slots (time limits), of preemptions.
+    Waits: seconds; ``exclusion_days`` is how long a node stays excluded, ``excluded_share`` a part of the run's nodes.
+    ``checkpoints_kept``: how many of the newest whole ones; ``checkpoints_kept_every``: besides, those of every so many
+    steps. ``gate_checkpoints``: a gate's stay after its verdict.
+    """
+
+    failures_without_progress: Positive = 3
+    slots_without_progress: Positive = 2
+    preemptions_without_progress: Positive = 20
+    backoff_seconds: Positive = 10
+    longest_backoff_seconds: Positive = 600
+    excluded_nodes: NotNegative = 4
+    excluded_share: Annotated[float, Field(ge=0, le=1)] = 0.1
+    exclusion_days: Positive = 7
+    checkpoints_kept: Positive = 3
+    checkpoints_kept_every: Positive | None = None
+    gate_checkpoints: bool = False
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Recovery:
+        if self.longest_backoff_seconds < self.backoff_seconds:
+            raise ValueError("longest_backoff_seconds must not be less than backoff_seconds")
+        return self
+
+
 class Profile(_Model):
     """A cluster profile. Counts of GPUs are per node unless said otherwise."""
 
@@ -88,6 +116,7 @@ class Profile(_Model):
     numa_bind: bool = False
     paths: Paths = Paths()
     slurm: SlurmSite = SlurmSite()
+    recovery: Recovery = Recovery()
 
 
 @dataclass(frozen=True)
@@ -176,6 +205,7 @@ def _validate(data: dict[str, Any], sources: Mapping[str, str], file: YamlFile) 
 
 def _keys(parents: Sequence[str]) -> list[str]:
     model: Any = Profile
+    parts = {"container": Container, "env": Environment, "paths": Paths, "slurm": SlurmSite, "recovery": Recovery}
     for parent in parents:
-        model = {"container": Container, "env": Environment, "paths": Paths, "slurm": SlurmSite}.get(parent, model)
+        model = parts.get(parent, model)
     return [info.alias or name for name, info in model.model_fields.items()]
