@@ -13,6 +13,7 @@ from seatrial.supervise.exit_codes import of_wait_status
 
 _TAIL_BYTES = 1 << 16
 _LONGEST = 500
+_FEW_LOOKS = 3
 
 
 @dataclass(frozen=True)
@@ -78,13 +79,18 @@ def read_exit_record(path: Path) -> Optional[Mapping[str, Any]]:
     return data if isinstance(data, dict) else None
 
 
-def first_bad(ends: Sequence[RankEnd]) -> Optional[RankEnd]:
+def first_bad(ends: Sequence[RankEnd], weights: Optional[Mapping[int, int]] = None) -> Optional[RankEnd]:
     """Return the rank that failed first; None where none failed.
 
     The others fail of its death, later. So: the one seen at an earlier look; at the same look the one without a record
     (it was killed outright, the others had time to raise and to write); else the one whose record is the oldest.
+    ``weights``, by rank, is what their logs add: of those seen within a few looks of the first, the lightest goes first.
     """
-    return min((end for end in ends if end.bad), key=_order, default=None)
+    bad = [end for end in ends if end.bad]
+    if not bad or not weights:
+        return min(bad, key=_order, default=None)
+    last = min(end.look for end in bad) + _FEW_LOOKS
+    return min((end for end in bad if end.look <= last), key=lambda end: (weights.get(end.rank, 0), *_order(end)))
 
 
 def _order(end: RankEnd) -> tuple[int, bool, str, int]:
