@@ -84,7 +84,7 @@ def first_bad(ends: Sequence[RankEnd], weights: Optional[Mapping[int, int]] = No
 
     The others fail of its death, later. So: the one seen at an earlier look; at the same look the one without a record
     (it was killed outright, the others had time to raise and to write); else the one whose record is the oldest.
-    ``weights``, by rank, is what their logs add: of those seen within a few looks of the first, the lightest goes first.
+    ``weights``, by rank, is what their logs add: of those seen within a few looks of the first the lightest goes first.
     """
     bad = [end for end in ends if end.bad]
     if not bad or not weights:
