@@ -117,7 +117,8 @@ def three_attempts(root: Path, name: str = "run-1") -> RunFolder:
     b.steps(2, 51, 100, 220)
     b.event(275, "checkpoint_saved", step=100, attempt=2)
     b.end(
-        2, 210, 280, why="resumed", resume_step=50, passed_over=["iter_0000060: it lacks 2 files"],
+        2, 210, 280, why="resumed", resume_step=50, checkpoint_why="the newest whole one",
+        passed_over=["iter_0000060: it lacks 2 files"],
         job={"id": "12", "restart": 1}, first_step=51, last_step=100, saved_steps=[100], outcome="completed",
         reason="100 steps", exit_code=0, **{"class": "complete"}, newest_checkpoint=100,
         decision=decided("done", "100 steps"),
@@ -128,8 +129,8 @@ def three_attempts(root: Path, name: str = "run-1") -> RunFolder:
     return b.folder
 
 
-NEW_KEYS = ("class", "class_why", "decision", "seconds", "steps", "passed_over", "job", "newest_checkpoint",
-            "saved_on_signal", "failed_step", "failed_node")  # fmt: skip
+NEW_KEYS = ("checkpoint_why", "class", "class_why", "decision", "seconds", "steps", "passed_over", "job",
+            "newest_checkpoint", "saved_on_signal", "failed_step", "failed_node")  # fmt: skip
 
 
 def as_of_old(folder: RunFolder) -> None:

@@ -46,7 +46,7 @@ attempt 1: resumed
 attempt 2: resumed
   started     2026-12-01 10:03:30 UTC, job 12 (restart 1)
   nodes       n1, n2
-  from        checkpoint 50
+  from        checkpoint 50: the newest whole one
   passed over iter_0000060: it lacks 2 files
   steps       51-100 (10 of them again); saved 100; newest whole checkpoint 100
   ended       2026-12-01 10:04:40 UTC, after 70 s: completed: 100 steps
@@ -92,7 +92,7 @@ def test_an_old_run_says_what_is_not_recorded(tmp_path: Path) -> None:
     folder = three_attempts(tmp_path)
     as_of_old(folder)
     data = explanation(folder, None)
-    assert set(data["attempts"][1]["not_recorded"]) == set(NEW_KEYS) - {"seconds", "steps"}
+    assert set(data["attempts"][1]["not_recorded"]) == set(NEW_KEYS) - {"checkpoint_why", "seconds", "steps"}
     shown = text(data)
     assert "  class       not recorded" in shown
     assert "  decision    not recorded" in shown

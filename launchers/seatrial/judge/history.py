@@ -15,6 +15,7 @@ from seatrial.judge.records import StepRecord
 from seatrial.run import records
 from seatrial.run.layout import Attempt, RunFolder
 
+_ENDED = ("outcome", "reason", "exit_code", "class", "class_why", "first_step", "last_step")
 _DECIDED = ("action", "class", "reason", "exclude", "delay_seconds", "exit_code", "decision")
 
 
@@ -93,11 +94,11 @@ class _Reader:
                 found["job"] = {"id": event.get("job_id"), "restart": event.get("restart_count")}
                 found["nodes"] = event.get("nodes")
         found.update((key, started[key]) for key in ("why", "resume_step", "passed_over") if key in started)
-        found.update((key, ended[key]) for key in ("outcome", "reason", "exit_code") if key in ended)
+        found.update((key, ended[key]) for key in _ENDED if key in ended)
         decision = self._decision(number)
         if decision:
             found["decision"] = {key: decision[key] for key in _DECIDED if key in decision}
-            if "class" in decision:
+            if decision.get("class"):
                 found["class"] = decision["class"]
         return found
 

@@ -19,6 +19,7 @@ _KEYS = (
     "stop", "saved_on_signal", "outcome", "reason", "exit_code", "class", "class_why", "failed_step",
     "first_failed_rank", "failed_node", "last_lines", "decision",
 )  # fmt: skip
+_MORE = ("checkpoint_why", "evaluate_only")  # said where there is something to say
 _AT_ITS_END = _KEYS[_KEYS.index("first_step") :]
 _ASKED = ("time", "by", "from_step", "exclude", "force_class", "profile")
 
@@ -57,7 +58,7 @@ def _attempt(one: AttemptRecord) -> dict[str, Any]:
     unknown = [key for key in _KEYS if key not in one.data and not (one.live and key in _AT_ITS_END)]
     return {
         "attempt": one.number, "live": one.live, "started": _iso(one.started), "ended": _iso(one.ended),
-        **_picked(one.data, _KEYS), "seconds": None if one.shares is None else one.shares.to_json(),
+        **_picked(one.data, (*_KEYS, *_MORE)), "seconds": None if one.shares is None else one.shares.to_json(),
         "steps": one.steps.to_json(), "not_recorded": unknown,
     }  # fmt: skip
 

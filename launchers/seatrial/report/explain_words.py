@@ -75,8 +75,7 @@ def _facts(one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
     yield "started", f"{_clock(one['started'])}{_job(one['job'])}"
     yield "nodes", said("nodes", node_words(one["nodes"] or [], 8) or "unknown")
-    resumed = one["resume_step"]
-    yield "from", said("resume_step", "step 1, no checkpoint" if resumed is None else f"checkpoint {resumed}")
+    yield "from", said("resume_step", _from(one))
     for text in one["passed_over"] or []:
         yield "passed over", str(text)
     yield "steps", _steps(one)
@@ -89,6 +88,13 @@ def _facts(one: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "failed", _failed(one)
         yield "decision", said("decision", _decision(one["decision"]))
     yield "time", _time(one)
+
+
+def _from(one: Mapping[str, Any]) -> str:
+    step = one["resume_step"]
+    words = "step 1, no checkpoint" if step is None else f"checkpoint {step}"
+    words += ", to evaluate only" if one["evaluate_only"] else ""
+    return words + (f": {one['checkpoint_why']}" if one["checkpoint_why"] else "")
 
 
 def _steps(one: Mapping[str, Any]) -> str:
@@ -115,7 +121,7 @@ def _failed(one: Mapping[str, Any]) -> str:
 def _saved(one: Mapping[str, Any]) -> str:
     if "saved_on_signal" in one["not_recorded"]:
         return _NOT
-    return {True: "yes", False: "no"}.get(one["saved_on_signal"], "unknown")
+    return {True: "yes", False: "no"}.get(one["saved_on_signal"], "there was no step to save")
 
 
 def _decision(decision: Any) -> str:
