@@ -50,6 +50,13 @@ def test_records_and_metrics_tell_the_same(tmp_path: Path) -> None:
     assert rounded(goodput(folder)) == WHOLE
 
 
+def test_a_job_that_found_nothing_to_do_is_no_part_of_the_run(tmp_path: Path) -> None:
+    folder = three_attempts(tmp_path)
+    for second, name in ((900, "supervisor_started"), (901, "supervisor_ended")):
+        records.append_line(folder.events, {"time": at(second), "event": name})
+    assert rounded(goodput(folder)) == WHOLE
+
+
 def test_an_old_run(tmp_path: Path) -> None:
     folder = three_attempts(tmp_path)
     as_of_old(folder)

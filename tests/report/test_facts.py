@@ -18,7 +18,9 @@ from seatrial.run import records
 from seatrial.run.layout import RunFolder
 
 NAMES = ("submitted", "attempt_started", "decision", "verdict")
-BEGINNINGS = ("submitted", "supervisor_started", "attempt_started", "requeue_requested")
+OTHERS = (
+    "submitted", "supervisor_started", "supervisor_ended", "attempt_started", "requeue_requested", "odd"
+)  # fmt: skip
 SPEC = {
     "recipe": "nano", "kind": "gate", "profile": {"name": "local-cpu"}, "created": "2026-12-01T00:00:00+00:00",
     "provenance": {"host": "login"}, "fields": {"schedule.train_iters": {"value": 100}},
@@ -63,6 +65,8 @@ LATER = {"submit_time": "2026-12-01T01:00:00+00:00"}
         # Brought back by hand.
         ([SENT, STARTED, STOPPED, {"event": "requeue_requested", "by": "ada"}], False, None, 0),
         ([SENT, STARTED, STOPPED, {"event": "supervisor_started"}], False, None, 0),
+        # Slurm started its job again, which found nothing to do.
+        ([SENT, STARTED, STOPPED, {"event": "supervisor_started"}, {"event": "supervisor_ended"}], True, None, 0),
         ([SENT, {"event": "supervisor_started"}, STARTED, STOPPED, {"event": "supervisor_ended"}], True, None, 0),
         # A quick job writes before the submission does.
         ([STARTED, STOPPED, SENT | {"submit_time": "2026-11-30T23:59:59+00:00"}], True, None, 0),
@@ -111,12 +115,10 @@ def test_what_is_torn_is_passed_over(tmp_path: Path) -> None:
     assert (found.step, found.ended, found.attempt) == (2, False, 0)
 
 
-@given(st.lists(st.sampled_from([*BEGINNINGS, "done", "stop", "restart", "requeue", "odd"]), max_size=20))
+@given(st.lists(st.sampled_from([*OTHERS, "done", "stop", "restart", "requeue"]), max_size=20))
 def test_all_readers_agree_on_whether_a_run_is_over(names: list[str]) -> None:
     """From the ends of its file, and event by event."""
-    events = [
-        {"event": name} if name in (*BEGINNINGS, "odd") else {"event": "decision", "decision": name} for name in names
-    ]
+    events = [{"event": name} if name in OTHERS else {"event": "decision", "decision": name} for name in names]
     with tempfile.TemporaryDirectory() as root:
         folder, standing = run(Path(root), events), Standing()
         for event in records.read_lines(folder.events):

@@ -11,6 +11,8 @@ from seatrial.judge import clock
 from seatrial.judge.goodput import Shares
 from seatrial.judge.history import AttemptRecord
 
+_FINAL = ("done", "stop")
+
 
 @dataclass(frozen=True)
 class Goodput:
@@ -83,12 +85,18 @@ class _Times:
             time for event in events if event.get("event") == "submitted"
             if (time := clock.of_record(event.get("submit_time") or event.get("time"))) is not None
         ]  # fmt: skip
-        self._starts = sorted(_when(events, "supervisor_started")) or sorted(began)
-        ended = _when(events, "supervisor_ended")
+        starts = sorted(_when(events, "supervisor_started"))
+        # Slurm may start the job of a run that is over: what only ended again is no part of it.
+        final = _when((event for event in events if event.get("decision") in _FINAL), "decision")
+        settled = max([*final[-1:], *began], default=math.inf) if final and now is None else math.inf
+        until = min((time for time in starts if time > settled), default=math.inf)
+        self._starts = [time for time in starts if time < until] or sorted(began)
+        ended = [time for time in _when(events, "supervisor_ended") if time <= until]
         self._left = [*ended, *over]
         first = [*submitted, *self._starts, *began]
         self._begin = min(first, default=0.0)
-        marks = [*first, *self._left, *_when(events, "decision")]
+        decided = [time for time in _when(events, "decision") if time <= until]
+        marks = [*first, *self._left, *decided]
         self._end = max(marks, default=0.0) if now is None else max(now, self._begin)
         job_over = bool(self._starts) and any(time >= self._starts[-1] for time in ended)
         self._waits = now is not None and (job_over or not self._starts)

@@ -6,26 +6,36 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 FINAL = ("done", "stop")
-_STARTS = ("attempt_started", "supervisor_started", "requeue_requested")
+BEGINNINGS = ("attempt_started", "requeue_requested")
 _NO_FAILURES = ("complete", "time_limit", "preempted", "cancelled")
 _CLASSES = {"oom_gpu": "out of memory on a GPU", "oom_host": "out of memory on a host", "nan": "NaN or Inf",
             "gpu_fault": "GPU fault"}  # fmt: skip
 
 
 class Standing:
-    """Whether a run is over, from its events as they come: a final decision, and nothing that began after it."""
+    """Whether a run is over, from its events as they come: a final decision, and nothing that began after it.
+
+    Slurm may start the job of a run that is over; a supervisor that then only ends again changes nothing.
+    """
 
     def __init__(self) -> None:
-        self.ended = False
+        self._final = self._taken_up = False
         self._decided_at = ""
+
+    @property
+    def ended(self) -> bool:
+        return self._final and not self._taken_up
 
     def add(self, event: Mapping[str, Any]) -> None:
         """Take one line of events.jsonl."""
         name = event.get("event")
         if name == "decision":
-            self.ended, self._decided_at = event.get("decision") in FINAL, str(event.get("time"))
-        elif name in _STARTS or (name == "submitted" and since(event) > self._decided_at):
-            self.ended = False
+            self._final, self._taken_up = event.get("decision") in FINAL, False
+            self._decided_at = str(event.get("time"))
+        elif name in ("supervisor_started", "supervisor_ended"):
+            self._taken_up = name == "supervisor_started"
+        elif name in BEGINNINGS or (name == "submitted" and since(event) > self._decided_at):
+            self._final = False
 
 
 def since(submitted: Mapping[str, Any]) -> str:

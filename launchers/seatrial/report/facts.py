@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from seatrial.report.decisions import FINAL, since
+from seatrial.report.decisions import BEGINNINGS, FINAL, since
 from seatrial.run.layout import RunFolder
 from seatrial.run.records import decode_float
 
@@ -18,7 +18,7 @@ LM_LOSS = "lm loss"
 _FIRST_BLOCK = 64 * 1024
 _STEPS_BYTES = 16 * 1024
 _STEPS = 12  # enough for a typical step time
-_EVENTS = ("submitted", "supervisor_started", "attempt_started", "decision", "verdict", "requeue_requested")
+_EVENTS = ("submitted", "supervisor_started", "supervisor_ended", "decision", "verdict", *BEGINNINGS)
 
 
 @dataclass(frozen=True)
@@ -92,17 +92,24 @@ def read_facts(folder: RunFolder) -> Facts:
     steps = last_records(folder.metrics, _STEPS, _STEPS_BYTES)
     attempts = [data.get("attempt") for data in (started, *steps[-1:])]
     numbers = [number for number in attempts if isinstance(number, int)]
-    starts = (events.get(name, {}) for name in ("attempt_started", "supervisor_started", "requeue_requested"))
-    begun = max([since(submitted), *(str(event.get("time", "")) for event in starts)])
     return Facts(
         path=folder.path, recipe=str(spec.get("recipe", "")), kind=str(spec.get("kind", "")),
         profile=str(_at(spec, "profile", "name") or ""), created=str(spec.get("created", "")),
         host=str(_at(spec, "provenance", "host") or ""), total=_total(spec, steps), submitted=submitted,
         attempt=max(numbers, default=None), steps=tuple(steps), stepped_at=_modified(folder.metrics) if steps else None,
-        decision=decision, ended=decision.get("decision") in FINAL and str(decision.get("time", "")) >= begun,
+        decision=decision, ended=_ended(events),
         verdict=str(verdict["verdict"]) if verdict and str(verdict["time"]) >= str(started.get("time", "")) else None,
         last_event=(last_records(folder.events, 1, _FIRST_BLOCK) or [{}])[0], unreadable=unreadable,
     )  # fmt: skip
+
+
+def _ended(events: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Tell from the newest events what ``decisions.Standing`` tells from all of them."""
+    times = {name: str(event.get("time", "")) for name, event in events.items()}
+    decided = times.get("decision", "")
+    begun = max([since(events.get("submitted", {})), *(times.get(name, "") for name in BEGINNINGS)])
+    taken_up = times.get("supervisor_started", "") > max(decided, times.get("supervisor_ended", ""))
+    return events.get("decision", {}).get("decision") in FINAL and decided >= begun and not taken_up
 
 
 def last_records(path: Path, count: int, most_bytes: int) -> list[dict[str, Any]]:
