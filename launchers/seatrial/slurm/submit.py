@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ from seatrial.check.deep import need_megatron
 from seatrial.data import text
 from seatrial.run import records
 from seatrial.run.layout import RunFolder, new_run_id
+from seatrial.slurm.admission import Admission
+from seatrial.slurm.admission_identity import identity
 from seatrial.slurm.client import JobId, Slurm, SubmissionUnclear
 from seatrial.slurm.local import submit_local
 from seatrial.slurm.runs import at_most_every, job_reference
@@ -21,6 +23,7 @@ from seatrial.slurm.script import batch_script
 from seatrial.slurm.snapshot import write_code
 from seatrial.slurm.state import states
 from seatrial.spec.arguments import arguments
+from seatrial.spec.failures import load_failures
 from seatrial.spec.provenance import Source, provenance, require_clean, source_root
 from seatrial.spec.runspec import RunSpec
 
@@ -61,13 +64,16 @@ def submit(
     allow_dirty: bool = False,
     require_head: str | None = None,
     dependency: str | None = None,
+    admission: Admission | None = None,
+    hold: bool = False,
     slurm: Slurm | None = None,
 ) -> Submission:
     """Write the run folder and start the job. Nothing is left behind where that fails.
 
     On Slurm, what runs is a snapshot of this source: a tree that differs from its commit is refused unless
     ``allow_dirty``, which records the difference; ``require_head`` refuses any other commit. A rehearsal on this
-    machine runs the source as it stands, and records its commit and state.
+    machine runs the source as it stands, and records its commit and state. ``admission`` is what lets a convergence run
+    start; ``dependency`` and ``hold`` (the job does not start before it is released) are of Slurm's.
     Raises SeatrialError; SubmissionUnclear where a job may have been accepted: the run folder is kept then.
     """
     spec = placed(spec)
@@ -79,14 +85,18 @@ def submit(
     source = require_clean(source_root(), allow_dirty or local, require_head)
     folder = RunFolder.create(Path(spec.profile["paths"]["runs"]) / run_id)
     try:
-        document = spec_document(spec, run_id, source)
+        document = spec_document(spec, run_id, source, admission)
         source.write_diff(folder.path)
         if script is not None:
             document["code"] = write_code(folder.path / "code").record()
             (folder.path / "batch.sh").write_text(script)
         records.write_json(folder.spec, document)
         records.append_event(folder.events, "created", run_id=run_id, hash=spec.content_hash)
-        return _start_local(folder, spec) if script is None else _start_slurm(folder, run_id, slurm or Slurm())
+        if admission:
+            records.append_event(folder.events, "admission", **admission.to_json())
+        if script is None:
+            return _start_local(folder, spec)
+        return _start_slurm(folder, run_id, slurm or Slurm(), ["--hold"] if hold else [])
     except SubmissionUnclear:
         raise
     except BaseException:
@@ -101,7 +111,7 @@ def _start_local(folder: RunFolder, spec: RunSpec) -> Submission:
     return Submission(folder, lambda: not job.done())
 
 
-def _start_slurm(folder: RunFolder, run_id: str, slurm: Slurm) -> Submission:
+def _start_slurm(folder: RunFolder, run_id: str, slurm: Slurm, options: Sequence[str]) -> Submission:
     from seatrial.slurm.executor import Executor
     from seatrial.supervise.main import job
 
@@ -109,7 +119,7 @@ def _start_slurm(folder: RunFolder, run_id: str, slurm: Slurm) -> Submission:
     accepted: list[JobId] = []
 
     def sbatch() -> str:
-        accepted.append(slurm.submit(["sbatch", str(folder.path / "batch.sh")], run_id))
+        accepted.append(slurm.submit(["sbatch", *options, str(folder.path / "batch.sh")], run_id))
         (folder.path / _ACCEPTED).write_text(f"{accepted[0].number}\n")
         return accepted[0].number
 
@@ -123,11 +133,14 @@ def _start_slurm(folder: RunFolder, run_id: str, slurm: Slurm) -> Submission:
     return Submission(folder, alive)
 
 
-def spec_document(spec: RunSpec, run_id: str, source: Source) -> dict[str, Any]:
+def spec_document(spec: RunSpec, run_id: str, source: Source, admission: Admission | None = None) -> dict[str, Any]:
     """Return what spec.json holds: the spec and what only submission knows."""
     return spec.to_json() | {
         "run_id": run_id,
         "arguments": arguments(spec),
+        "same": identity(spec),
+        "admission": admission.to_json() if admission else None,
+        "failures": load_failures(site=spec.profile["use_site_file"]),
         "provenance": provenance(source),
         "created": records.now(),
     }

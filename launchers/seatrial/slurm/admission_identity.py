@@ -1,0 +1,56 @@
+"""What makes two runs the same thing: a gate admits a run of the same arguments, training code, image and GPUs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from seatrial.slurm.snapshot import train_hash
+from seatrial.spec.owners import RUN_CONTROLS, RUN_OWNED
+from seatrial.spec.runspec import RunSpec
+from seatrial.spec.schema import load_schema
+
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+def identity(spec: RunSpec) -> dict[str, Any]:
+    """Return what stands as ``same`` in spec.json. Reads the training code's files, and looks at the image's."""
+    text = json.dumps(argument_words(spec), sort_keys=True)
+    return {
+        "arguments": hashlib.sha256(text.encode()).hexdigest(),
+        "train": train_hash(),
+        "image": image_identity(spec.profile["container"]["image"]),
+        "gpu_type": spec.profile["gpu_type"],
+    }
+
+
+def argument_words(spec: RunSpec) -> dict[str, list[str]]:
+    """Return dest -> words of the command line, of what is neither a run control nor the run's own.
+
+    What is left at Megatron's default has no words, so naming a default in a recipe makes no other run.
+    """
+    schema = load_schema(spec.megatron_core)
+    found: Mapping[str, list[str]] = {
+        dest: schema.argument(dest).render(field.value)
+        for dest, field in ((full.partition(".")[2], field) for full, field in spec.fields.items())
+        if dest not in RUN_CONTROLS | RUN_OWNED
+    }
+    return {dest: words for dest, words in found.items() if words}
+
+
+def image_identity(image: str | None) -> str | None:
+    """Return the digest where the reference has one, else path, size and mtime of the file, else the reference."""
+    if image is None:
+        return None
+    digest = _DIGEST.search(image)
+    if digest:
+        return digest[0]
+    try:
+        there = Path(image).stat()
+    except (OSError, ValueError):
+        return image
+    return f"{image} size={there.st_size} mtime_ns={there.st_mtime_ns}"
