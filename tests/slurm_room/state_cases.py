@@ -203,7 +203,7 @@ CASES = {
         more={"needs_action": "Slurm requeued and holds it: release or cancel it"}),
     "its dependency can never come": Case(
         queue("PENDING", "DependencyNeverSatisfied"), EMPTY, "PENDING", False, "squeue",
-        more={"needs_action": "the job it waits for ended otherwise than asked: cancel it and submit again"}),
+        more={"needs_action": "dependency_failed: the job it waits for did not pass: cancel it and submit again"}),
     "held by the user": Case(queue("PENDING", "JobHeldUser"), EMPTY, "PENDING", False, "squeue",
                              more={"needs_action": "it is held: release it"}),
     "asks for too much time": Case(queue("PENDING", "PartitionTimeLimit"), EMPTY, "PENDING", False, "squeue",

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 
 from seatrial.slurm.state_records import WAITING
+from seatrial.supervise.classes import DEPENDENCY_FAILED
+
+NEVER = "DependencyNeverSatisfied"
 
 # (pattern over the reason with blanks for underscores, advice). The first match counts.
 NEEDS: tuple[tuple[str, str], ...] = (
@@ -12,7 +15,7 @@ NEEDS: tuple[tuple[str, str], ...] = (
     (r"requeued.*held|held state|JobHo?e?ldMaxRequeue", "Slurm requeued and holds it: release or cancel it"),
     (r"JobHeldAdmin", "an administrator holds it: ask why"),
     (r"JobHeldUser", "it is held: release it"),
-    (r"DependencyNeverSatisfied", "the job it waits for ended otherwise than asked: cancel it and submit again"),
+    (NEVER, f"{DEPENDENCY_FAILED}: the job it waits for did not pass: cancel it and submit again"),
     (r"BadConstraints", "no node can ever meet its request: cancel it and change the profile"),
     (r"InvalidAccount|AccountNotAllowed", "its account is not admitted: cancel it and change profile.account"),
     (r"InvalidQOS|QOSNotAllowed", "its QOS is not admitted: cancel it and change profile.qos"),
@@ -21,6 +24,11 @@ NEEDS: tuple[tuple[str, str], ...] = (
     (r"PartitionInactive", "its partition takes no jobs: ask the administrators"),
     (r"Reservation ?Deleted|InvalidReservation", "its reservation is gone: cancel it and submit again"),
 )  # fmt: skip
+
+
+def dependency_failed(state: str, reason: str) -> bool:
+    """Return whether a job in ``state`` waits for one that ended otherwise than asked."""
+    return state in WAITING and NEVER in reason.replace("_", "")
 
 
 def needs_action(state: str, reason: str, node: str | None = None) -> str | None:
