@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,9 @@ from seatrial.cli.options import (
 from seatrial.cli.resolving import checked, resolved
 from seatrial.errors import SeatrialError
 
+if TYPE_CHECKING:
+    from seatrial.slurm.submit import Submission
+
 
 def gate(
     recipe: RecipeArgument = None,
@@ -26,30 +29,38 @@ def gate(
     set_: SetOption = None,
     detach: Annotated[bool, typer.Option("--detach", help="Return after submission; do not follow.")] = False,
     here: Annotated[bool, typer.Option("--here", help="Run on the allocation that this shell is in.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep its checkpoints after the verdict.")] = False,
     allow_dirty: AllowDirtyFlag = False,
     require_head: RequireHeadOption = None,
 ) -> None:
     """Submit the 100-step gate, follow it, judge it."""
-    from seatrial.judge.gate import judge_run
-    from seatrial.report.live import follow
-    from seatrial.report.terminal import print_findings, print_verdict
+    from seatrial.report.terminal import print_findings
     from seatrial.slurm.here import run_here
     from seatrial.slurm.submit import submit
 
     if here and detach:
         raise SeatrialError("--here runs in the foreground", key="--detach", fix="leave one of the two out")
-    spec = resolved(recipe, profile, KindName.gate, set_)
+    kept = ["profile.recovery.gate_checkpoints=true"] if keep else []
+    spec = resolved(recipe, profile, KindName.gate, [*(set_ or []), *kept])
     findings = checked(spec, ask_slurm=not here)
     print_findings(f for f in findings if f.severity != "note")
     if any(f.severity == "error" for f in findings):
         raise typer.Exit(2)
     submission = (run_here if here else submit)(spec, allow_dirty=allow_dirty, require_head=require_head)
+    typer.echo(f"run folder: {submission.folder.path}")
+    if not detach:
+        raise typer.Exit(EXIT_CODES[follow_gate(submission, int(spec.gate["steps"]))])
+
+
+def follow_gate(submission: Submission, steps: int) -> str:
+    """Follow a gate to its end, print its verdict and return it. Ctrl-C ends the command, and not the gate."""
+    from seatrial.judge.gate import judge_run
+    from seatrial.report.live import follow
+    from seatrial.report.terminal import print_verdict
+
     folder = submission.folder
-    typer.echo(f"run folder: {folder.path}")
-    if detach:
-        return
     try:
-        judged = follow(folder, int(spec.gate["steps"]), submission.alive)
+        judged = follow(folder, steps, submission.alive)
     except KeyboardInterrupt:
         typer.echo(f"\nstopped following; the run goes on: seatrial watch {folder.path}", err=True)
         raise typer.Exit(130) from None
@@ -61,4 +72,4 @@ def gate(
         verdict = judge_run(folder.path).to_json()
     print_verdict(verdict)
     typer.echo(f"run folder: {folder.path}")
-    raise typer.Exit(EXIT_CODES[verdict["verdict"]])
+    return str(verdict["verdict"])

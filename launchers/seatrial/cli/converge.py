@@ -1,0 +1,181 @@
+"""`seatrial converge`: find the admitting gate, check, say what it takes, submit, follow to the end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from seatrial.cli import complete
+from seatrial.cli.gate import follow_gate
+from seatrial.cli.options import (
+    AllowDirtyFlag,
+    KindName,
+    ProfileOption,
+    RecipeArgument,
+    RequireHeadOption,
+    SetOption,
+)
+from seatrial.cli.resolving import checked, found_gates, gate_settings, measured_by_a_gate, resolved, runs_of
+from seatrial.errors import SeatrialError
+
+if TYPE_CHECKING:
+    from seatrial.check.estimate import Measured
+    from seatrial.run.layout import RunFolder
+    from seatrial.slurm.admission import Admission
+    from seatrial.spec.runspec import RunSpec
+
+_ASK_SECONDS = 10.0
+
+
+def converge(
+    recipe: RecipeArgument = None,
+    profile: ProfileOption = "local-cpu",
+    set_: SetOption = None,
+    gate: Annotated[
+        Optional[str],
+        typer.Option("--gate", metavar="RUN", help="The gate that admits it.", autocompletion=complete.runs),
+    ] = None,
+    after_gate: Annotated[bool, typer.Option("--after-gate", help="Submit a gate, too; start once it passes.")] = False,
+    no_gate: Annotated[
+        Optional[str], typer.Option("--no-gate", metavar="REASON", help="Do without; the reason is recorded.")
+    ] = None,
+    gate_max_age_days: Annotated[float, typer.Option(min=0, help="How old the gate's verdict may be.")] = 14,
+    detach: Annotated[bool, typer.Option("--detach", help="Return after submission; do not follow.")] = False,
+    allow_dirty: AllowDirtyFlag = False,
+    require_head: RequireHeadOption = None,
+) -> None:
+    """Submit the 48,000-step convergence run, which a gate must admit, and follow it to its end."""
+    from seatrial.slurm.submit import submit
+
+    if (gate is not None) + after_gate + (no_gate is not None) > 1:
+        raise SeatrialError("--gate, --after-gate and --no-gate exclude each other", fix="leave all but one out")
+    spec = resolved(recipe, profile, KindName.convergence, set_)
+    if after_gate:
+        gate_spec = resolved(recipe, profile, KindName.gate, gate_settings(set_))
+        if detach and spec.profile["executor"] == "local":
+            raise SeatrialError(
+                "on this machine --after-gate runs the gate in the foreground", key="--detach",
+                fix="leave --detach out, or run the gate first",
+            )  # fmt: skip
+        _check(spec, None)
+        _check(gate_spec, None)
+        folder = _both(gate_spec, spec, detach, allow_dirty, require_head)
+    else:
+        refusal: SeatrialError | None = None
+        admission: Admission | None = None
+        measured: Measured | None = None
+        try:
+            admission, measured = _admitted(spec, gate, no_gate, gate_max_age_days)
+        except SeatrialError as error:
+            refusal = error
+        _check(spec, measured)  # what else is wrong is told before a gate is asked for
+        if admission is None:
+            raise refusal or SeatrialError("no gate admits this run")
+        folder = submit(spec, allow_dirty=allow_dirty, require_head=require_head, admission=admission).folder
+        typer.echo(f"run folder: {folder.path}")
+    if not detach:
+        raise typer.Exit(_follow(folder, int(spec.get("train_iters"))))
+
+
+def _admitted(
+    spec: RunSpec, gate: str | None, no_gate: str | None, max_age_days: float
+) -> tuple[Admission, Measured | None]:
+    """Return what lets the run start, and what its gate measured. Raises SeatrialError where nothing does."""
+    from seatrial.cli.runs import find_run
+    from seatrial.slurm.admission import Admission, Wanted, admit, read_gate, require
+    from seatrial.slurm.admission_measured import measured
+
+    if no_gate is not None:
+        return Admission.without_gate(no_gate), None
+    wanted = Wanted.of(spec, max_age_days)
+    if gate is None:
+        chosen = admit(wanted, found_gates(spec))
+    else:
+        named = read_gate(find_run(gate, runs_of(spec)))
+        if named is None:
+            raise SeatrialError("not a gate", key="--gate", value=gate, rule="the run of a gate")
+        chosen = require(wanted, named)
+    return chosen.admission(), measured(chosen)
+
+
+def _check(spec: RunSpec, measured: Measured | None) -> None:
+    """Print what the checks find; for a convergence run what it takes, too. Ends the command on an error."""
+    from datetime import datetime, timezone
+
+    from seatrial.check.estimate import estimate
+    from seatrial.report.estimate import statement
+    from seatrial.report.terminal import print_findings
+
+    measured = measured or measured_by_a_gate(spec)
+    findings = checked(spec, measured=measured)
+    print_findings(f for f in findings if f.severity != "note")
+    if any(f.severity == "error" for f in findings):
+        raise typer.Exit(2)
+    if spec.kind == "convergence":
+        typer.echo("\n".join(statement(estimate(spec, measured), datetime.now(timezone.utc))))
+
+
+def _both(gate_spec: RunSpec, spec: RunSpec, detach: bool, allow_dirty: bool, require_head: str | None) -> RunFolder:
+    """Submit the gate and the run; unless detached, see the gate through. Returns the run's folder."""
+    from seatrial.slurm.admission import Wanted, read_gate, require
+    from seatrial.slurm.after_gate import submit_after_gate, withdraw
+    from seatrial.slurm.client import Slurm
+    from seatrial.slurm.submit import submit
+
+    steps = int(gate_spec.gate["steps"])
+    if spec.profile["executor"] == "local":
+        first = submit(gate_spec, allow_dirty=allow_dirty, require_head=require_head)
+        typer.echo(f"gate's run folder: {first.folder.path}")
+        verdict = follow_gate(first, steps)
+        passed = read_gate(first.folder)
+        if verdict != "PASS" or passed is None:
+            typer.echo(f"the run was not submitted: the verdict of its gate is {verdict}")
+            raise typer.Exit(1)
+        admission = require(Wanted.of(spec), passed).admission("after-gate")
+        folder = submit(spec, allow_dirty=allow_dirty, require_head=require_head, admission=admission).folder
+        typer.echo(f"run folder: {folder.path}")
+        return folder
+    pair = submit_after_gate(gate_spec, spec, allow_dirty=allow_dirty, require_head=require_head)
+    typer.echo(f"gate's run folder: {pair.gate.folder.path}\nrun folder: {pair.run.folder.path}")
+    if not detach:
+        verdict = follow_gate(pair.gate, steps)
+        if verdict != "PASS":
+            typer.echo(
+                withdraw(pair.run.folder, f"the verdict of gate {pair.gate.folder.path.name} is {verdict}", Slurm())
+            )
+            raise typer.Exit(1)
+    return pair.run.folder
+
+
+def _follow(folder: RunFolder, steps: int) -> int:
+    """Follow the run until its supervisor has decided to end it, or its job is gone; return the exit code."""
+    from seatrial.report.facts import read_facts
+    from seatrial.report.live import follow
+    from seatrial.slurm.runs import at_most_every
+
+    job = at_most_every(_ASK_SECONDS, lambda: _goes_on(folder))
+    try:
+        follow(folder, steps, lambda: not read_facts(folder).ended and job())
+    except KeyboardInterrupt:
+        typer.echo(f"\nstopped following; the run goes on: seatrial watch {folder.path}", err=True)
+        return 130
+    facts = read_facts(folder)
+    decision = facts.decision if facts.ended else {}
+    typer.echo(f"{decision.get('reason') or 'its job ended without a decision of its supervisor'}")
+    typer.echo(f"run folder: {folder.path}")
+    return 0 if decision.get("decision") == "done" else 1
+
+
+def _goes_on(folder: RunFolder) -> bool:
+    """Return whether the run's job may still do something; one that waits in vain for its gate is cancelled."""
+    from seatrial.cli.runs import run_job, state_of
+    from seatrial.slurm.after_gate import withdraw
+    from seatrial.slurm.client import Slurm
+    from seatrial.slurm.state_needs import dependency_failed
+
+    state = state_of(run_job(folder))
+    if dependency_failed(state.state, state.reason):
+        typer.echo(withdraw(folder, "the gate it waited for did not pass", Slurm()))
+        return False
+    return not state.final
