@@ -176,6 +176,10 @@ class _Case:
 
     def unknown(self) -> Classified:
         evidence, bad = self.evidence, self.bad
+        ahead_of_time = evidence.stop == "SIGUSR2" and evidence.seconds_left is None  # it may be the time limit's
+        if evidence.outcome.outcome == STOPPED and evidence.stop in ("SIGTERM", "SIGUSR2") and not ahead_of_time:
+            # Slurm says of its own signals why it sends them.
+            return self.answer(classes.CANCELLED, f"somebody sent {evidence.stop} to the job")
         telling = best(self.said) or best(self.said, weak=True)
         why = self.described()
         if telling is not None:
