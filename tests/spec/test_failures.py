@@ -201,3 +201,9 @@ def test_what_is_no_list_of_rows_is_refused(own_home: Path, text: str) -> None:
 def test_plus_signs_that_are_no_possessive_quantifier(own_home: Path, pattern: str) -> None:
     write_site(own_home, f"failures: [{json.dumps({**GOOD, 'pattern': pattern, 'example': 'OC++'})}]\n")
     assert load_failures()[0]["pattern"] == pattern
+
+
+def test_the_rows_that_the_docs_show_are_right(own_home: Path) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "failures.md").read_text()
+    write_site(own_home, page.partition("```yaml\n")[2].partition("```")[0])
+    assert len(load_failures()) == len(ROWS) + 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -349,3 +350,8 @@ def test_there_is_always_a_known_class(evidence: Evidence) -> None:
     assert (found.name == classes.COMPLETE) == (evidence.outcome.outcome == COMPLETED)
     assert len(found.lines) <= 15
     assert found.step is None or evidence.outcome.outcome != STOPPED or found.step >= 0
+
+
+def test_the_docs_explain_every_class() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "failures.md").read_text()
+    assert [name for name in classes.MEANINGS if f"`{name}`" not in page] == []
