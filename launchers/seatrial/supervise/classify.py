@@ -18,7 +18,7 @@ __all__ = ["Classified", "Evidence", "classify"]
 _LINES = 15
 # Slurm looks at time limits every 30 s only, and its signal may come that much early (sbatch, --signal: 60 s).
 _SIGNAL_SLACK = 90.0
-# srun's kill of a step that is out of memory shows as signal 125 (SIG_OOM).
+# How Slurm shows a kill for want of memory: as signal 125.
 _OOM_CODE = "0:125"
 _SIGKILL = -9
 _CAUSE, _NOTHING, _CONSEQUENCE = 0, 1, 2
