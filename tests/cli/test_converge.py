@@ -80,6 +80,14 @@ def test_a_gate_that_fails_keeps_the_run_from_being_submitted(tmp_path: Path) ->
     assert records.read_json(folder.spec)["gate"] == {"steps": 100, "save_steps": [50, 100], "learning_ratio": 0.85}
 
 
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_gate_keeps_its_checkpoints_where_it_is_told_to(keep: bool, tmp_path: Path) -> None:
+    done = seatrial("gate", NANO, *pretend(tmp_path), *(["--keep"] if keep else []))
+    assert done.returncode == 1, done.stdout + done.stderr
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert records.read_json(folder / "spec.json")["profile"]["recovery"]["gate_checkpoints"] is keep
+
+
 def test_what_the_gate_measured_is_what_the_run_is_told(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     gate = test_admission.make_gate(runs, "gate-1", "local-cpu")
