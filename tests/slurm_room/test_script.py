@@ -59,7 +59,7 @@ def lines(text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("profile", "kind", "settings", "there", "absent"),
     [
-        ("gb200-8gpu", "gate", [], ["--nodes=2", "--segment=2", "--no-requeue", "--exclusive", "--no-kill"], []),
+        ("gb200-8gpu", "gate", [], ["--nodes=2", "--segment=2", "--no-requeue", "--exclusive"], ["--no-kill"]),
         ("gb200-64gpu", "convergence", [], ["--nodes=16", "--segment=16", "--requeue", "--time=240"], ["--no-requeue"]),
         ("gb200-8gpu", "gate", [("spare_nodes", "1"), ("segment", "3")], ["--nodes=3", "--segment=3"], []),
         ("gb200-8gpu", "gate", [("gpu_request", "gres")], ["--gres=gpu:4"], ["--gpus-per-node=4"]),
@@ -90,7 +90,10 @@ def test_a_flag_that_this_slurm_lacks_is_an_error(missing: str) -> None:
     known = ["segment", "gpus-per-node", "mem", "exclusive", "requeue", "signal", "no-kill", "comment"]
     known.remove(missing)
     with pytest.raises(SeatrialError) as caught:
-        script("gb200-8gpu", "gate", "run-1", ("profile.slurm.capabilities", f"[{', '.join(known)}]"))
+        script(
+            "gb200-8gpu", "gate", "run-1", ("profile.slurm.capabilities", f"[{', '.join(known)}]"),
+            ("profile.spare_nodes", "1"), ("profile.segment", "3"),
+        )  # fmt: skip
     assert missing in str(caught.value)
 
 

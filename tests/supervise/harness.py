@@ -13,6 +13,7 @@ from typing import Any
 
 from seatrial.run import records
 from seatrial.run.layout import RunFolder
+from seatrial.spec.failures import load_failures
 
 PROGRAM = Path(__file__).parent / "programs.py"
 SOURCES = Path(__file__).resolve().parents[2] / "launchers"
@@ -21,9 +22,11 @@ HANG = {"steps": 1, "exit": "hang"}
 
 
 def make_run(
-    root: Path, fate: dict[str, Any], *, kind: str = "convergence", world: int = 3, steps: int = STEPS
-) -> RunFolder:
-    """Write a run folder as submission writes it, for ranks of the test program."""
+    root: Path, fate: dict[str, Any], *, kind: str = "convergence", world: int = 3, steps: int = STEPS,
+    failures: int = 0,
+) -> RunFolder:  # fmt: skip
+    """Write a run folder as submission writes it, for ranks of the test program. ``failures``: how many may happen
+    without a newer checkpoint; at 0 the first one ends the run."""
     folder = RunFolder.create(root / f"test-{kind}-run")
     fields = {
         "schedule.train_iters": {"value": steps, "owner": "kind", "source": "test"},
@@ -32,12 +35,21 @@ def make_run(
     }
     spec = {
         "schema": 1, "run_id": folder.path.name, "kind": kind, "rehearsal": True, "world_size": world,
-        "profile": {"device": "cpu", "host_python": "python3"}, "environment": {"FATE": json.dumps(fate)},
+        "profile": {
+            "device": "cpu", "host_python": "python3",
+            "recovery": {"failures_without_progress": failures, "backoff_seconds": 0.1, "gate_checkpoints": True},
+        },
+        "failures": load_failures(), "environment": {"FATE": json.dumps(fate)},
         "arguments": ["--train-iters", str(steps)], "fields": fields,
         "gate": {"steps": steps, "save_steps": [steps], "learning_ratio": None},
     }  # fmt: skip
     records.write_json(folder.spec, spec)
     return folder
+
+
+def request(folder: RunFolder, **wishes: Any) -> None:
+    """Bring a run back by hand."""
+    records.append_event(folder.events, "requeue_requested", **wishes)
 
 
 def change_fate(folder: RunFolder, fate: dict[str, Any]) -> None:

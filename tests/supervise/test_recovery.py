@@ -19,6 +19,7 @@ from tests.supervise.harness import (
     make_run,
     pids_of,
     record,
+    request,
     running,
     start,
     steps,
@@ -157,13 +158,17 @@ def test_a_killed_supervisors_attempt_is_closed_and_the_run_goes_on(tmp_path: Pa
     folder.metrics.write_bytes(folder.metrics.read_bytes()[:-20])
     make_checkpoint(folder.checkpoints, 3)
     change_fate(folder, {})
+    spec = records.read_json(folder.spec)
+    spec["profile"]["recovery"]["failures_without_progress"] = 1
+    records.write_json(folder.spec, spec)
     code, _ = supervise(folder)
     lost, resumed = record(folder, 0), record(folder, 1)
     assert (lost["outcome"], lost["last_step"]) == ("failed", 3)
     assert "ended without a record" in lost["reason"]
-    assert (resumed["why"], resumed["resume_step"], resumed["first_step"]) == ("resumed", 3, 4)
-    assert steps(folder) == [1, 2, 3, 4]
-    assert [s["attempt"] for s in records.read_lines(folder.metrics)] == [0, 0, 0, 1]
+    assert (resumed["resume_step"], resumed["first_step"]) == (3, 4)
+    assert (resumed["why"], resumed["checkpoint_why"]) == ("requeued after unknown", "the newest whole one")
+    assert steps(folder)[:4] == [1, 2, 3, 4]
+    assert [s["attempt"] for s in records.read_lines(folder.metrics)][:4] == [0, 0, 0, 1]
     assert code == exit_codes.NOT_DONE  # the test's ranks save nothing at step 4
 
 
@@ -173,6 +178,9 @@ def test_a_stopped_run_is_resumed_from_its_newest_whole_checkpoint(tmp_path: Pat
     make_checkpoint(folder.checkpoints, 2)
     (make_checkpoint(folder.checkpoints, 3) / ".metadata").unlink()
     change_fate(folder, {})
+    assert supervise(folder)[0] == exit_codes.NOT_DONE  # it was decided to stop: only a person brings it back
+    assert len(folder.attempts()) == 1
+    request(folder)
     supervise(folder)
     plan = records.read_json(folder.attempt(1).plan)["arguments"]
     assert plan[plan.index("--ckpt-step") + 1] == "2"
@@ -187,6 +195,9 @@ def test_nothing_is_written_over_when_no_checkpoint_is_whole(tmp_path: Path) -> 
     folder = make_run(tmp_path, {"all": {"steps": 2, "final": False}})
     supervise(folder)
     (make_checkpoint(folder.checkpoints, 2) / "metadata.json").unlink()
+    saved = {**record(folder), "saved_steps": [2]}
+    records.write_json(folder.attempt(0).record, saved)
+    request(folder)
     code, log = supervise(folder)
     assert code == exit_codes.MISTAKE
     assert "no checkpoint is whole" in log
@@ -204,9 +215,9 @@ def test_a_completed_run_is_not_trained_again(tmp_path: Path) -> None:
 def test_a_stop_before_the_ranks_start_starts_none(tmp_path: Path) -> None:
     folder = make_run(tmp_path, {})
     before = (
-        "import os, signal, seatrial.supervise.main as main\n"
-        "choose = main.choose_start\n"
-        "main.choose_start = lambda folder: os.kill(os.getpid(), signal.SIGUSR2) or choose(folder)"
+        "import os, signal, seatrial.supervise.carry as carry\n"
+        "choose = carry.choose_start\n"
+        "carry.choose_start = lambda *what: os.kill(os.getpid(), signal.SIGUSR2) or choose(*what)"
     )
     assert supervise(folder, before=before)[0] == exit_codes.STOPPED
     assert "before it began" in record(folder)["reason"]

@@ -73,7 +73,7 @@ def test_complete(tmp_path: Path) -> None:
 def test_not_complete(tmp_path: Path, fate: dict[str, Any], code: int, words: list[str]) -> None:
     if code == exit_codes.RESUME_MISMATCH:
         fate["all"]["pace"] = 1
-    folder = make_run(tmp_path, fate)
+    folder = make_run(tmp_path, fate, kind="gate")
     make_checkpoint(folder.checkpoints, STEPS)
     began = time.monotonic()
     assert supervise(folder)[0] == code
@@ -108,7 +108,7 @@ def test_a_rank_that_vanishes_with_code_0_is_told(tmp_path: Path) -> None:
 
 
 def test_ranks_that_do_not_end_with_the_others_are_ended(tmp_path: Path) -> None:
-    folder = make_run(tmp_path, {"1": HANG})
+    folder = make_run(tmp_path, {"1": HANG}, kind="gate")
     make_checkpoint(folder.checkpoints, STEPS)
     assert supervise(folder, stragglers=0.5)[0] == exit_codes.HUNG_AT_END
     assert "ranks 1 did not end" in record(folder)["reason"]
@@ -125,7 +125,7 @@ def test_99_of_100_steps_of_a_real_log_are_not_complete(tmp_path: Path) -> None:
     text = (LOGS / "ok100.log").read_text()
     short = tmp_path / "short.log"
     short.write_text("".join(x for x in text.splitlines(keepends=True) if "iteration      100/" not in x))
-    folder = make_run(tmp_path, {"all": {"print": str(short), "final": False}}, steps=100)
+    folder = make_run(tmp_path, {"all": {"print": str(short), "final": False}}, kind="gate", steps=100)
     make_checkpoint(folder.checkpoints, 100)
     assert supervise(folder)[0] == exit_codes.NOT_DONE
     assert record(folder)["reason"] == "all ranks ended with 0, but at step 99 of 100"
@@ -136,7 +136,7 @@ def test_the_last_lines_of_the_first_failed_rank_are_kept(tmp_path: Path) -> Non
     folder = make_run(tmp_path, {"2": {"steps": 2, "exit": 3}, "all": HANG})
     _, log = supervise(folder)
     assert any("iteration        2/" in line for line in record(folder)["last_lines"])
-    assert re.search(r"rank 2: .*iteration +2/", log)
+    assert re.search(r"rank 2 on \S+: .*iteration +2/", log)
 
 
 def test_a_gate_is_judged_whatever_happened(tmp_path: Path) -> None:
@@ -144,7 +144,9 @@ def test_a_gate_is_judged_whatever_happened(tmp_path: Path) -> None:
     assert supervise(folder)[0] == exit_codes.NOT_DONE
     verdict = records.read_json(folder.verdict)
     assert verdict["verdict"] == "FAIL"
-    assert [e["event"] for e in records.read_lines(folder.events)][-2:] == ["verdict", "decision"]
+    assert [e["event"] for e in records.read_lines(folder.events)][-3:] == [
+        "verdict", "decision", "supervisor_ended",
+    ]  # fmt: skip
 
 
 def test_a_nan_loss_fails_the_gate(tmp_path: Path) -> None:

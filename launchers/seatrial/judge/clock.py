@@ -22,6 +22,12 @@ def of_record(text: Any) -> Optional[float]:
     return _seconds(moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc))
 
 
+def of_local(text: Any) -> Optional[float]:
+    """Return a time that Megatron printed, read in this host's zone, or None where it is none."""
+    moment = _parsed(text)
+    return None if moment is None else _seconds(moment)
+
+
 def printed(texts: Sequence[Optional[str]], began: float, ended: float) -> list[Optional[float]]:
     """Return the times that Megatron printed during one attempt; None where there is none, or none that can be.
 

@@ -33,7 +33,7 @@ from seatrial.judge.records import (
     SaveRecord,
     StepRecord,
 )
-from seatrial.run.checkpoint import check, checkpoint_folder
+from seatrial.run.checkpoint import DELETED, check, checkpoint_folder
 from seatrial.run.layout import RunFolder
 from seatrial.run.records import read_lines
 
@@ -201,11 +201,23 @@ def _exits(attempt: Path) -> Iterator[RankExit]:
 
 
 def _checkpoints(root: Path, steps: Iterable[int]) -> Iterator[tuple[int, CheckpointFound]]:
+    deleted = _deleted(root.parent / DELETED)
     for step in steps:
         path = checkpoint_folder(root, step)
         if path.is_dir():
             state = check(path)
             yield step, CheckpointFound(state.whole, state.reason, state.step)
+        elif step in deleted:
+            yield step, CheckpointFound(deleted[step], "was whole at the verdict, and deleted after it", step)
+
+
+def _deleted(path: Path) -> dict[int, bool]:
+    """Return step -> whether it was whole, of checkpoints that the supervisor deleted after the verdict."""
+    try:
+        data = json.loads(path.read_bytes())
+        return {int(step): state["whole"] is True for step, state in data.items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return {}
 
 
 def _of(records: Iterable[Record], kind: type[_R]) -> list[_R]:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Optional, Union
 
 TRACKER = "latest_checkpointed_iteration.txt"
+DELETED = "checkpoints_deleted.json"  # in a run folder: what the checkpoints were when they were deleted after a PASS
 _STEP = re.compile(r"^iter_(\d{7,})$")
 _SAFE = {
     ("collections", "OrderedDict"): collections.OrderedDict,

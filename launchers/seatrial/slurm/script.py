@@ -71,7 +71,9 @@ def directives(spec: RunSpec, run_id: str, folder: str, dependency: str | None =
         ("time", profile["time_limit_minutes"]),
         # A gate judges one undisturbed attempt; a convergence run comes back by itself.
         ("no-requeue" if spec.kind == "gate" else "requeue", None),
-        ("no-kill", None),
+        # With spare nodes the job outlives a node. Without, Slurm must end and requeue it: kept alive it would hold
+        # the other nodes for nothing, and where the batch host is the one that died, nobody would notice.
+        ("no-kill", None if profile["spare_nodes"] else False),
         ("signal", f"B:USR2@{slurm['signal_lead_seconds']}"),
         ("open-mode", "append"),
         ("chdir", folder),

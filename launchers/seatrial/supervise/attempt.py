@@ -7,40 +7,53 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional, Union
 
 from seatrial.errors import SeatrialError
-from seatrial.run import checkpoint, records
+from seatrial.run import records
 from seatrial.run.layout import Attempt, RunFolder
-from seatrial.supervise import exit_codes
+from seatrial.supervise import exit_codes, termination
+from seatrial.supervise.attempt_record import Facts, Finished, finish
 from seatrial.supervise.control import Control
-from seatrial.supervise.exits import RankEnd, last_lines, read_exit_record
+from seatrial.supervise.exits import RankEnd, read_exit_record
 from seatrial.supervise.follow import LogFollower
+from seatrial.supervise.history import History
+from seatrial.supervise.janitor import Janitor
+from seatrial.supervise.job_watch import JobWatch
 from seatrial.supervise.journal import Journal
-from seatrial.supervise.outcome import FAILED, STOPPED, Outcome, Target, decide
+from seatrial.supervise.outcome import FAILED, STOPPED, Outcome, Target
+from seatrial.supervise.owner import Owner
 from seatrial.supervise.plan import make_plan, value
 from seatrial.supervise.ranks import Ended, LocalRanks
 from seatrial.supervise.resume import Start
 from seatrial.supervise.srun import SrunRanks
+from seatrial.supervise.stops import Stops
 
 _RANK_PROGRAM = Path(__file__).resolve().parents[1] / "train" / "rank.py"
+_LAST_SECONDS = 5.0  # to write the record before Slurm's SIGKILL
 
 
 @dataclass(frozen=True)
 class Patience:
     """Seconds. ``fellows``: for ranks that fail with another to leave their own records. ``stragglers``: for the other
-    ranks to end once one has ended well."""
+    ranks to end once one has ended well. ``answer``: for Slurm to say why it sent a signal. ``lock``: for a supervisor
+    that Slurm has taken this run from to be gone."""
 
     poll: float = 0.1
     fellows: float = 1.0
     stragglers: float = 300.0
+    answer: float = 3.0
+    lock: float = 90.0
 
 
 @dataclass(frozen=True)
 class Job:
-    """What all attempts of this supervisor share. ``rank_command`` replaces the rank program (the plan is appended)."""
+    """What all attempts of this supervisor share. ``rank_command`` replaces the rank program (the plan is appended).
+
+    ``watch`` and ``owner``: None outside of a Slurm job. ``log_size``: bytes of the batch log when it began.
+    """
 
     folder: RunFolder
     spec: Mapping[str, Any]
@@ -48,12 +61,36 @@ class Job:
     control: Control
     rank_command: Optional[Sequence[str]] = None
     patience: Patience = Patience()
+    watch: Optional[JobWatch] = None
+    owner: Optional[Owner] = None
+    janitor: Optional[Janitor] = None
+    log_size: int = 0
 
     @property
     def target(self) -> Target:
         """What proves this run complete."""
         step = int(value(self.spec, "train_iters"))
         return Target(step) if value(self.spec, "eval_iters", 0) else Target(step, ())
+
+    @property
+    def recovery(self) -> Mapping[str, Any]:
+        """The profile's recovery settings."""
+        return dict(self.spec["profile"].get("recovery") or {})
+
+    @property
+    def signal_lead(self) -> float:
+        """How many seconds ahead of the job's end Slurm signals; the floor for our own timer."""
+        return float((self.spec["profile"].get("slurm") or {}).get("signal_lead_seconds") or 300)
+
+    @property
+    def may_requeue(self) -> bool:
+        """Whether this is a job of the run's own: in somebody's allocation there is no queue to go back to."""
+        return self.watch is not None and (self.folder.path / "batch.sh").is_file()
+
+    @property
+    def on_slurm(self) -> bool:
+        """Whether the ranks are a job step."""
+        return bool(self.spec["profile"].get("executor") == "slurm")
 
     def command(self, attempt: Attempt) -> list[str]:
         """Return the words that start a rank."""
@@ -62,32 +99,42 @@ class Job:
 
     def ranks(self, attempt: Attempt, logs: Sequence[Path]) -> Union[LocalRanks, SrunRanks]:
         """Return the ranks of ``attempt``, not started yet: a job step, or processes of this host."""
-        if self.spec["profile"].get("executor") == "slurm":
+        if self.on_slurm:
             return SrunRanks(self.spec, attempt, self.command(attempt), os.environ)
         return LocalRanks(self.command(attempt), logs, self.spec["environment"], os.environ)
 
 
-def run_attempt(job: Job, start: Start) -> Outcome:
-    """Run the next attempt to its end and write its record, whatever happens; then raise what happened, if anything."""
-    return _Run(job, job.folder.new_attempt(), start).run()
+def run_attempt(job: Job, start: Start, why: str, history: History) -> Finished:
+    """Run the next attempt to its end and write its record, whatever happens; then raise what happened, if anything.
+
+    ``why``: what made it start, for the record. ``history``: of the attempts before.
+    """
+    return _Run(job, job.folder.new_attempt(), start, why, history).run()
 
 
 class _Run:
-    def __init__(self, job: Job, attempt: Attempt, start: Start) -> None:
-        self.job, self.attempt, self.start = job, attempt, start
+    def __init__(self, job: Job, attempt: Attempt, start: Start, why: str, history: History) -> None:
+        self.job, self.attempt, self.start, self.why, self.history = job, attempt, start, why, history
         self.logs = [attempt.rank_log(rank) for rank in range(int(job.spec["world_size"]))]
         self.follower = LogFollower(self.logs, attempt.number, job.journal)
+        self.stops = Stops(job.control, attempt, job.watch, history.longest, job.signal_lead, job.patience.answer)
         self.ranks = job.ranks(attempt, self.logs)
         self.ends: dict[int, RankEnd] = {}
-        self.look = 0
+        self.look = self.tidied = 0
         self.stop: Optional[str] = None
         self.ended_well_at: Optional[float] = None
-        self.began = records.now()
+        self.began = time.time()
 
-    def run(self) -> Outcome:
+    @property
+    def batch_log(self) -> Path:
+        return termination.batch_log(self.job.folder.path, self.job.watch.job if self.job.watch else "")
+
+    def run(self) -> Finished:
+        watch = self.job.watch
         self.event(
-            "attempt_started", why=self.start.why, resume_step=self.start.step, passed_over=self.start.passed_over
-        )
+            "attempt_started", why=self.why, resume_step=self.start.step, checkpoint_why=self.start.why,
+            passed_over=self.start.passed_over, job=watch and {"id": watch.job, "restart": watch.restart},
+        )  # fmt: skip
         error: Optional[BaseException] = None
         interruption: Optional[Outcome] = None
         try:
@@ -101,23 +148,37 @@ class _Run:
             self.follower.close()
         except BaseException as caught:
             error, interruption = error or caught, _broken(caught)
-        outcome = self.record(interruption)
+        self.pass_on_stop()  # asked for within the last look, too
+        finished = finish(self.job, self.facts(interruption))
         if error is not None:
             raise error
-        return outcome
+        return finished
+
+    def facts(self, interruption: Optional[Outcome]) -> Facts:
+        ends = [self.ends.get(rank, RankEnd(rank, None)) for rank in range(len(self.logs))]
+        return Facts(
+            self.attempt, self.start, self.why, self.history, self.ranks.nodes, self.began, time.time(), ends,
+            self.logs, self.follower.seen, self.stop, interruption,
+        )  # fmt: skip
 
     def begin(self) -> Optional[Outcome]:
         """Write the plan and start the ranks, unless a stop was asked for already."""
         if self.job.control.stop:
             return Outcome(STOPPED, f"asked to stop by {self.job.control.stop} before it began", exit_codes.STOPPED)
-        plan = make_plan(self.job.spec, self.job.folder, self.attempt, self.start.step)
-        records.write_json(self.attempt.plan, plan)
-        pids = self.ranks.start()
-        self.event("ranks_started", pids=pids)
+        pids = self.ranks.start(self.write_plan)
+        self.event("ranks_started", pids=pids, nodes=self.ranks.nodes)
         self.job.journal.say(
             f"attempt {self.attempt.number}: {len(self.logs)} ranks started on {', '.join(self.ranks.nodes)}"
         )
         return None
+
+    def write_plan(self, nodes: Sequence[str]) -> None:
+        """Write what the ranks run, once their nodes are known. Raises OSError, SeatrialError."""
+        cold = not any(set(nodes) <= set(record.get("nodes") or ()) for record in self.history.records)
+        end = self.job.watch.end_time if self.job.watch is not None else None
+        left = None if end is None else (end - time.time()) / 60
+        plan = make_plan(self.job.spec, self.job.folder, self.attempt, self.start, cold, left)
+        records.write_json(self.attempt.plan, plan)
 
     def watch(self) -> Optional[Outcome]:
         """Follow until all ranks have ended; return the outcome if it was we who ended them."""
@@ -126,6 +187,7 @@ class _Run:
             self.note(self.ranks.poll())  # asked before reading, so that an ended rank's last lines are seen
             self.follower.poll()
             self.job.journal.flush()
+            self.tidy()
             if not self.ranks.running:
                 return None
             if any(end.bad for end in self.ends.values()):
@@ -139,11 +201,23 @@ class _Run:
                 return interruption
             time.sleep(self.job.patience.poll)
 
+    def tidy(self) -> None:
+        """Have superseded checkpoints deleted after each save."""
+        saves = len(self.follower.seen.saves)
+        if saves > self.tidied and self.job.janitor is not None:
+            self.tidied = saves
+            self.job.janitor.look()
+
     def interruption(self) -> Optional[Outcome]:
         """Return why the ranks must be ended now, if they must."""
-        first = self.follower.seen.first_step
-        if self.job.control.end_at_once:
+        control, first = self.job.control, self.follower.seen.first_step
+        if self.job.owner is not None and self.job.owner.lost():
+            control.taken_away = True
+            return Outcome(FAILED, "another supervisor has taken this run up", exit_codes.BUSY)
+        if control.end_at_once:
             return Outcome(STOPPED, "told a second time to end: ranks killed", exit_codes.ENDED_AT_ONCE)
+        if self.killed_soon():
+            return Outcome(STOPPED, "Slurm ends the job now: the ranks had no more time to save", exit_codes.STOPPED)
         if first is not None and first != self.start.first_step:
             return Outcome(
                 FAILED, f"the first step was {first}, not {self.start.first_step}", exit_codes.RESUME_MISMATCH
@@ -154,18 +228,27 @@ class _Run:
             return Outcome(FAILED, f"ranks {still} did not end {patience:.0f} s after others", exit_codes.HUNG_AT_END)
         return None
 
+    def killed_soon(self) -> bool:
+        """Whether Slurm's SIGKILL is so near that only the record can still be written."""
+        watch, since = self.job.watch, self.job.control.terminated_at
+        if watch is None or since is None or time.monotonic() - since < watch.kill_wait - _LAST_SECONDS:
+            return False
+        return termination.said_in(self.batch_log, watch.job, self.job.log_size) is not None
+
     def pass_on_stop(self) -> None:
-        """Let a signal reach the ranks through the stop file, and put on record that a stop was asked for."""
-        asked = self.job.control.stop
-        if asked and not self.attempt.stop_file.exists():
+        """Let who asks for an end reach the ranks through the stop file, and put on record that it was asked for."""
+        asked = self.stops.who(self.follower.seen)
+        if asked is None:
+            return
+        if not self.attempt.stop_file.exists():
             try:
                 self.attempt.stop_file.write_text(f"{asked} {records.now()}\n")
             except OSError:
                 # The other way: the signal that the loop itself listens to.
                 if self.stop is None:
                     self.ranks.signal(signal.SIGUSR2)
-        if self.stop is None and (asked or self.attempt.stop_file.exists()):
-            self.stop = asked or "the stop file"
+        if self.stop is None:
+            self.stop = asked
             self.event("stop_requested", by=self.stop)
             self.job.journal.say(f"asked to stop by {self.stop}: the ranks save and end")
 
@@ -177,34 +260,6 @@ class _Run:
             self.event("rank_exited", rank=rank, code=end.code, killed=killed, how=end.describe())
             if end.code == 0 and self.ended_well_at is None:
                 self.ended_well_at = time.monotonic()
-
-    def record(self, interruption: Optional[Outcome]) -> Outcome:
-        """Decide, and write record.json; a disk that takes no document still may take the event."""
-        ends = [self.ends.get(rank, RankEnd(rank, None)) for rank in range(len(self.logs))]
-        # A rank's record may have come after the look that saw its end (a slow shared file system).
-        ends = [replace(e, record=e.record or read_exit_record(self.attempt.exit_record(e.rank))) for e in ends]
-        target, seen = self.job.target, self.follower.seen
-        state = checkpoint.check(checkpoint.checkpoint_folder(self.job.folder.checkpoints, target.step))
-        self.pass_on_stop()  # asked for within the last look, too
-        outcome = decide(ends, seen, target, state, stop=self.stop, interruption=interruption)
-        lines = [] if outcome.rank is None else last_lines(self.logs[outcome.rank])
-        record = {
-            "schema": records.SCHEMA, "attempt": self.attempt.number, "why": self.start.why,
-            "resume_step": self.start.step, "nodes": self.ranks.nodes, "started": self.began, "ended": records.now(),
-            "first_step": seen.first_step, "last_step": seen.last_step, "saved_steps": seen.saved_steps,
-            "stop": self.stop, "ranks": [end.to_json() for end in ends], "first_failed_rank": outcome.rank,
-            "last_lines": lines, "outcome": outcome.outcome, "reason": outcome.reason, "exit_code": outcome.exit_code,
-        }  # fmt: skip
-        try:
-            records.write_json(self.attempt.record, record)
-        except OSError as error:
-            self.job.journal.say(f"cannot write {self.attempt.record}: {error}")
-            self.event("attempt_record", record=record)
-        self.event("attempt_ended", outcome=outcome.outcome, reason=outcome.reason, exit_code=outcome.exit_code)
-        self.job.journal.say(f"attempt {self.attempt.number} {outcome.outcome}: {outcome.reason}")
-        for line in lines:
-            self.job.journal.say(f"  rank {outcome.rank}: {line}")
-        return outcome
 
     def event(self, name: str, **details: Any) -> None:
         self.job.journal.event(name, attempt=self.attempt.number, **details)

@@ -17,6 +17,8 @@ HUNG_AT_END = 85
 BUSY = 86
 RESUME_MISMATCH = 87
 ENDED_AT_ONCE = 88
+DEPENDENCY_FAILED = 89
+NOT_RETURNED = 90
 
 MEANINGS = {
     DONE: "done: the target step is proven, and a gate's verdict is PASS",
@@ -30,6 +32,8 @@ MEANINGS = {
     BUSY: "another supervisor is at work in this run folder",
     RESUME_MISMATCH: "the first step was not the one after the checkpoint",
     ENDED_AT_ONCE: "told a second time to end: the ranks were killed",
+    DEPENDENCY_FAILED: "the gate that it waited for did not pass",
+    NOT_RETURNED: "the run goes on, but Slurm did not take the job back into the queue",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections import deque
 from pathlib import Path
@@ -21,6 +22,7 @@ class Journal:
         self._folder = folder
         self._waiting: deque[tuple[Path, dict[str, Any]]] = deque()
         self._complained = False
+        self._lock = threading.RLock()  # checkpoints are deleted, and told of, in a thread of its own
 
     def event(self, event: str, /, **details: Any) -> None:
         """Record that something happened, now. Details named schema, time or event give way to the event's own."""
@@ -40,18 +42,19 @@ class Journal:
 
     def flush(self) -> bool:
         """Write what is waiting; return whether all of it is on disk."""
-        while self._waiting:
-            path, record = self._waiting[0]
-            try:
-                append_line(path, record)
-            except OSError as error:
-                if not self._complained:
-                    self.say(f"cannot write {path.name}, will go on trying: {error}")
-                self._complained = True
-                return False
-            self._waiting.popleft()
-        self._complained = False
-        return True
+        with self._lock:
+            while self._waiting:
+                path, record = self._waiting[0]
+                try:
+                    append_line(path, record)
+                except OSError as error:
+                    if not self._complained:
+                        self.say(f"cannot write {path.name}, will go on trying: {error}")
+                    self._complained = True
+                    return False
+                self._waiting.popleft()
+            self._complained = False
+            return True
 
     def close(self, patience_seconds: float = 5.0) -> None:
         """Write what is waiting, or after ``patience_seconds`` print it to the batch log, the last place left."""
@@ -65,5 +68,6 @@ class Journal:
             time.sleep(_POLL_SECONDS)
 
     def _append(self, path: Path, record: dict[str, Any]) -> None:
-        self._waiting.append((path, record))
-        self.flush()
+        with self._lock:
+            self._waiting.append((path, record))
+            self.flush()

@@ -3,50 +3,115 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from seatrial.judge import clock
 from seatrial.run import records
 from seatrial.run.layout import Attempt, RunFolder
+from seatrial.supervise import exit_codes, termination
+from seatrial.supervise.attempt_record import Facts, finish, write
 from seatrial.supervise.exits import RankEnd, read_exit_record
 from seatrial.supervise.follow import STEP, LogFollower
-from seatrial.supervise.journal import Journal
-from seatrial.supervise.outcome import FAILED
+from seatrial.supervise.history import read_history
+from seatrial.supervise.outcome import FAILED, Outcome
+from seatrial.supervise.resume import Start
+
+if TYPE_CHECKING:
+    from seatrial.supervise.attempt import Job
+
+_REASON = "its supervisor ended without a record (killed, or the host was lost)"
 
 
-def close_lost_attempts(folder: RunFolder, journal: Journal) -> None:
+def close_lost_attempts(job: Job) -> None:
     """Give every attempt without a record one, and put on record what its logs say beyond what was.
 
     Call it only when no other supervisor is at work in the folder.
     """
-    for attempt in folder.attempts():
+    for attempt in job.folder.attempts():
         if not attempt.record.is_file():
-            _close(folder, attempt, journal)
+            kept = _kept(job.folder, attempt.number)
+            if kept is not None:  # the disk took no document then
+                write(job, attempt, kept)
+            else:
+                _close(job, attempt)
 
 
-def _close(folder: RunFolder, attempt: Attempt, journal: Journal) -> None:
-    logs = sorted(attempt.path.glob("rank-*.log"))
-    follower = LogFollower(logs, attempt.number, journal, recorded=_recorded(folder, attempt.number))
+def _kept(folder: RunFolder, number: int) -> Any:
+    """Return the record of an attempt that was put into the events instead, or None."""
+    kept = [event for event in _events(folder, number) if event.get("event") == "attempt_record"]
+    return kept[-1].get("record") if kept else None
+
+
+def _close(job: Job, attempt: Attempt) -> None:
+    events = _events(job.folder, attempt.number)
+    logs = [attempt.rank_log(rank) for rank in range(int(job.spec["world_size"]))]
+    follower = LogFollower(logs, attempt.number, job.journal, recorded=_recorded(job.folder, attempt.number))
     follower.close()
-    reason = "its supervisor ended without a record (killed, or the host was lost)"
-    ends = [RankEnd(r, None, record=read_exit_record(attempt.exit_record(r))) for r in range(len(logs))]
-    record: dict[str, Any] = {
-        "schema": records.SCHEMA, "attempt": attempt.number, "why": "unknown", "nodes": [], "started": None,
-        "ended": None, "first_step": follower.seen.first_step, "last_step": follower.seen.last_step,
-        "saved_steps": follower.seen.saved_steps, "stop": None, "ranks": [
-            {"rank": end.rank, "code": (end.record or {}).get("code"), "record": end.record is not None} for end in ends
-        ],
-        "first_failed_rank": None, "last_lines": [], "outcome": FAILED, "reason": reason, "exit_code": None,
-    }  # fmt: skip
-    records.write_json(attempt.record, record)
-    journal.event("attempt_ended", attempt=attempt.number, outcome=FAILED, reason=reason, exit_code=None)
-    journal.say(f"attempt {attempt.number} {FAILED}: {reason}")
+    _times(follower, events)
+    started, ranks = _last(events, "attempt_started"), _last(events, "ranks_started")
+    asked = _last(events, "stop_requested").get("by")
+    slurm = _slurm(job, started.get("job"))
+    began = clock.of_record(started.get("time"))
+    seen_last = [time for event in events if (time := clock.of_record(event.get("time"))) is not None]
+    ended = max([*seen_last, *(end for _, _, end in follower.seen.saves), *_stepped(job.folder, attempt.number)],
+                default=began or 0.0)  # fmt: skip
+    ends = [RankEnd(rank, None, record=read_exit_record(attempt.exit_record(rank))) for rank in range(len(logs))]
+    finish(job, Facts(
+        attempt, Start(started.get("resume_step"), str(started.get("checkpoint_why") or "")),
+        str(started.get("why") or "unknown"), read_history(job.folder), ranks.get("nodes") or [],
+        ended if began is None else began, ended, ends, logs, follower.seen, asked,
+        Outcome(FAILED, _REASON, _code(ends)), lost=slurm,
+    ))  # fmt: skip
+
+
+def _code(ends: Sequence[RankEnd]) -> int:
+    codes = [end.record.get("code") for end in ends if end.record]
+    return next((code for code in codes if isinstance(code, int) and code), exit_codes.NOT_DONE)
+
+
+def _slurm(job: Job, of: Any) -> Mapping[str, Any]:
+    """Return what is known of how Slurm ended that start of the job: from its batch log, else from accounting."""
+    if not isinstance(of, dict) or not of.get("id"):
+        return {}
+    number, restart = str(of["id"]), int(of.get("restart") or 0)
+    known = termination.accounted(number, restart)
+    words = termination.all_said_in(termination.batch_log(job.folder.path, number), number)
+    # A start whose host was lost leaves no line; then nobody can say which line is whose.
+    each = job.watch is not None and job.watch.job == number and len(words) == job.watch.restart
+    return {"state": words[restart]} if not known and each and restart < len(words) else known
+
+
+def _times(follower: LogFollower, events: Any) -> None:
+    """A log that is read afterwards says nothing of when: what the events say stands, the rest is not known."""
+    saved = {event.get("step"): time for event in events if event.get("event") == "checkpoint_saved"
+             and (time := clock.of_record(event.get("time"))) is not None}  # fmt: skip
+    follower.seen.saves = [(step, None, saved[step]) for step in follower.seen.saved_steps if step in saved]
+    follower.seen.evaluated = []
+    follower.seen.stepped = (None, None)
+    follower.seen.longest_evaluation = None
+
+
+def _stepped(folder: RunFolder, number: int) -> list[float]:
+    """Return when the last step of an attempt was printed."""
+    steps = [step for step in records.read_lines(folder.metrics) if _of(step, number)]
+    time = clock.of_local(steps[-1].get("time")) if steps else None
+    return [] if time is None else [time]
+
+
+def _events(folder: RunFolder, number: int) -> list[dict[str, Any]]:
+    return [event for event in records.read_lines(folder.events) if _of(event, number)]
+
+
+def _last(events: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    return next((event for event in reversed(events) if event.get("event") == name), {})
 
 
 def _recorded(folder: RunFolder, attempt: int) -> Counter[str]:
     """Count what is on record of an attempt, by event name and STEP."""
     counts: Counter[str] = Counter()
     counts[STEP] = sum(1 for step in records.read_lines(folder.metrics) if _of(step, attempt))
-    counts.update(str(event.get("event")) for event in records.read_lines(folder.events) if _of(event, attempt))
+    counts.update(str(event.get("event")) for event in _events(folder, attempt))
     return counts
 
 

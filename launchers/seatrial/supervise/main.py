@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import platform
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Optional
 
 from seatrial.errors import SeatrialError
 from seatrial.judge.gate import judge_run
-from seatrial.run import records
+from seatrial.run import checkpoint, records, retention
 from seatrial.run.layout import RunFolder
-from seatrial.supervise import exit_codes
-from seatrial.supervise.attempt import Job, Patience, run_attempt
+from seatrial.supervise import classes, exit_codes, termination
+from seatrial.supervise.attempt import Job, Patience
+from seatrial.supervise.carry import Carrier, End
 from seatrial.supervise.control import Control
+from seatrial.supervise.dependents import cancel_dependents
+from seatrial.supervise.janitor import Janitor
+from seatrial.supervise.job_watch import JobWatch
 from seatrial.supervise.journal import Journal
 from seatrial.supervise.lock import only_supervisor
 from seatrial.supervise.lost import close_lost_attempts
-from seatrial.supervise.outcome import COMPLETED, FAILED, Outcome
+from seatrial.supervise.owner import Owner
 from seatrial.supervise.plan import value
-from seatrial.supervise.resume import choose_start
 
+_TIDY_SECONDS = 60.0
 _VERDICT_CODES = {"PASS": exit_codes.DONE, "FAIL": exit_codes.VERDICT_FAIL}
 
 
@@ -40,8 +47,9 @@ def supervise(
     journal = Journal(folder)
     try:
         spec = _read_spec(folder)
-        with only_supervisor(folder):
-            return _carry(Job(folder, spec, journal, control, rank_command, patience or Patience()))
+        job = _job(folder, spec, journal, control, rank_command, patience or Patience())
+        with only_supervisor(folder, job.owner, job.patience.lock):
+            return _carry(job)
     except SeatrialError as error:
         journal.say(f"error: {error}")
         return error.exit_code
@@ -52,46 +60,64 @@ def job(run_folder: str) -> None:
     sys.exit(supervise(run_folder))
 
 
+def _job(
+    folder: RunFolder, spec: Mapping[str, Any], journal: Journal, control: Control,
+    rank_command: Optional[Sequence[str]], patience: Patience,
+) -> Job:  # fmt: skip
+    number = os.environ.get("SLURM_JOB_ID")
+    job = Job(folder, spec, journal, control, rank_command, patience)
+    if spec["kind"] != "gate":
+        keep = job.recovery
+        tell = lambda done: journal.event("checkpoints_deleted", steps=list(done.deleted), failed=list(done.failed))  # noqa: E731
+        last, every = int(keep.get("checkpoints_kept") or 3), keep.get("checkpoints_kept_every")
+        job = replace(job, janitor=Janitor(folder.checkpoints, last, every, tell))
+    if number is None or not job.on_slurm:
+        return job
+    watch = JobWatch(os.environ)
+    log = termination.batch_log(folder.path, number)
+    return replace(job, watch=watch, owner=Owner(folder, number, watch.restart), log_size=termination.size(log))
+
+
 def _carry(job: Job) -> int:
-    """Run the attempt and the verdict; a failure of ours becomes an event and an exit code."""
-    reason: str
+    """Run the attempts and the verdict; a failure of ours becomes an event and an exit code."""
+    job.journal.event(
+        "supervisor_started", host=platform.node(), pid=os.getpid(), job_id=job.watch and job.watch.job,
+        restart_count=job.watch and job.watch.restart,
+    )  # fmt: skip
+    if job.watch is not None:
+        job.watch.start()
     try:
-        outcome = _attempt(job)
-        code = _judged(job, outcome.exit_code)
-        reason = outcome.reason
+        close_lost_attempts(job)
+        end = Carrier(job).carry()
+        end = replace(end, exit_code=_judged(job, end.exit_code)) if end.final else end
     except BaseException as error:
         job.journal.say(traceback.format_exc().rstrip())
-        reason, code = f"the supervisor broke: {type(error).__name__}: {error}", exit_codes.SUPERVISOR_ERROR
+        reason = f"the supervisor broke: {type(error).__name__}: {error}"
         job.journal.event("supervisor_failed", reason=reason, traceback=traceback.format_exc())
+        end = End(exit_codes.SUPERVISOR_ERROR, reason, classes.SUPERVISOR_ERROR)
         with contextlib.suppress(Exception):
-            _judged(job, code)
-    job.journal.event("decision", decision="stop" if code else "done", exit_code=code, reason=reason)
-    job.journal.say(
-        f"exit code {code}: {exit_codes.MEANINGS.get(code, 'that of the first rank that failed')}: {reason}"
-    )
+            _judged(job, end.exit_code)
+    return _ended(job, end)
+
+
+def _ended(job: Job, end: End) -> int:
+    """Put the end on record, tidy up, and return the exit code."""
+    code = end.exit_code
+    if end.final:
+        action = "stop" if code else "done"
+        job.journal.event("decision", decision=action, action=action, exit_code=code, reason=end.reason,
+                          **{"class": end.name})  # fmt: skip
+        if code:
+            cancel_dependents(job, end.reason)
+    job.journal.event("supervisor_ended", exit_code=code)
+    meaning = exit_codes.MEANINGS.get(code, "that of the first rank that failed")
+    job.journal.say(f"exit code {code}: {meaning}: {end.reason}")
+    if job.janitor is not None:
+        job.janitor.finish(_TIDY_SECONDS)
+    if job.watch is not None:
+        job.watch.stop()
     job.journal.close()
     return code
-
-
-def _attempt(job: Job) -> Outcome:
-    """Run one attempt, unless a mistake or what is there already makes it needless."""
-    close_lost_attempts(job.folder, job.journal)
-    try:
-        start = choose_start(job.folder)
-    except SeatrialError as error:
-        return Outcome(FAILED, str(error), error.exit_code)
-    if start.first_step > job.target.step:
-        return _already_there(job)
-    return run_attempt(job, start)
-
-
-def _already_there(job: Job) -> Outcome:
-    """The target's checkpoint is whole: training on would fail, so the last attempt's record has to do."""
-    last = records.read_json(job.folder.attempts()[-1].record) or {}
-    if last.get("outcome") == COMPLETED:
-        return Outcome(COMPLETED, f"attempt {last['attempt']} completed: {last['reason']}", exit_codes.DONE)
-    reason = f"checkpoint {job.target.step} is whole, but the attempt before did not complete: {last.get('reason')}"
-    return Outcome(FAILED, reason, exit_codes.NOT_DONE)
 
 
 def _judged(job: Job, code: int) -> int:
@@ -102,7 +128,19 @@ def _judged(job: Job, code: int) -> int:
     records.write_json(job.folder.verdict, verdict)
     job.journal.event("verdict", verdict=verdict["verdict"])
     job.journal.say(f"verdict: {verdict['verdict']}")
+    if verdict["verdict"] == "PASS" and not job.recovery.get("gate_checkpoints", True):
+        _clear(job)
     return code or _VERDICT_CODES.get(verdict["verdict"], exit_codes.VERDICT_INCONCLUSIVE)
+
+
+def _clear(job: Job) -> None:
+    """Delete the checkpoints of a gate that has passed; what they were stays on record, for whoever judges it again."""
+    folder = job.folder.checkpoints
+    states = {str(state.step): {"whole": state.whole, "reason": state.reason}
+              for path in checkpoint.list_checkpoints(folder) if (state := checkpoint.check(path))}  # fmt: skip
+    records.write_json(job.folder.path / checkpoint.DELETED, states)
+    failed = retention.delete_all(folder)
+    job.journal.event("checkpoints_deleted", steps=sorted(map(int, states)), failed=failed)
 
 
 def _read_spec(folder: RunFolder) -> Mapping[str, Any]:

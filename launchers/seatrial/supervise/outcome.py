@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
@@ -41,28 +41,35 @@ def decide(
     target: Target,
     checkpoint: CheckpointState,
     *,
+    done_before: Optional[int] = None,
+    evaluated_before: Collection[tuple[int, str]] = (),
     stop: Optional[str] = None,
     interruption: Optional[Outcome] = None,
 ) -> Outcome:
     """Return the outcome of an attempt whose ranks have all ended.
 
-    ``checkpoint``: the state of the one at ``target.step``. ``stop``: who asked for an early end, if anybody did.
-    ``interruption``: the outcome if the supervisor itself ended the ranks; a rank that failed before goes first.
+    ``checkpoint``: the state of the one at ``target.step``. ``done_before``: the last step, where an attempt before has
+    made all of them; ``evaluated_before``: (step, which), by attempts before. ``stop``: who asked for an early end, if
+    anybody did. ``interruption``: the outcome if the supervisor itself ended the ranks; a rank that failed before goes
+    first.
     """
     bad = first_bad(ends)
     if bad is not None:
         return Outcome(FAILED, f"rank {bad.rank} {bad.describe()}", bad.code or exit_codes.SUPERVISOR_ERROR, bad.rank)
     if interruption is not None:
         return interruption
-    reached = f"step {seen.last_step} of {target.step}"
-    if seen.last_step != target.step:
+    reached = seen.last_step if done_before is None else done_before
+    where = f"step {reached} of {target.step}"
+    if reached != target.step:
         if stop is not None:
             saved = f"checkpoint {seen.saved_steps[-1]} saved" if seen.saved_steps else "nothing saved"
-            return Outcome(STOPPED, f"asked to stop by {stop}; {reached}, {saved}", exit_codes.STOPPED)
-        return _not_done(f"all ranks ended with 0, but at {reached}")
+            return Outcome(STOPPED, f"asked to stop by {stop}; {where}, {saved}", exit_codes.STOPPED)
+        return _not_done(f"all ranks ended with 0, but at {where}")
     if not checkpoint.whole:
         return _not_done(f"no whole checkpoint at step {target.step}: {checkpoint.reason}")
-    missing = sorted(which for which in target.evaluations if (target.step, which) not in seen.evaluations)
+    missing = sorted(
+        which for which in target.evaluations if (target.step, which) not in {*seen.evaluations, *evaluated_before}
+    )
     if missing:
         return _not_done(f"no final {' and '.join(missing)} loss")
     return Outcome(COMPLETED, f"{target.step} steps, whole checkpoint, final evaluation", exit_codes.DONE)

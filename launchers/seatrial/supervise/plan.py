@@ -8,15 +8,17 @@ from typing import Any, Optional
 from seatrial.errors import SeatrialError
 from seatrial.run.layout import Attempt, RunFolder
 from seatrial.run.records import SCHEMA
+from seatrial.supervise.resume import Start
 
 EXIT_SIGNAL = "SIGUSR2"
 FIRST_TIMEOUT_MINUTES = 30  # cold JIT caches: the first collective can wait for minutes
 LATER_TIMEOUT_MINUTES = 10  # Megatron's default
+_SHORT_SLOT_MINUTES, _LAST_MINUTES = 20, 2
 
 # What is added below, as argparse dests: no recipe, kind or command line may set them.
 RUN_OWNED = frozenset({
     "save", "load", "ckpt_step", "exit_on_missing_checkpoint", "exit_signal", "exit_signal_handler", "tensorboard_dir",
-    "data_cache_path", "distributed_timeout_minutes", "distributed_backend",
+    "data_cache_path", "distributed_timeout_minutes", "distributed_backend", "skip_train", "exit_duration_in_mins",
 })  # fmt: skip
 
 
@@ -28,13 +30,18 @@ def value(spec: Mapping[str, Any], dest: str, default: Any = None) -> Any:
     return default
 
 
-def run_arguments(device: str, folder: RunFolder, attempt: int, resume_step: Optional[int]) -> list[str]:
+def run_arguments(
+    device: str, folder: RunFolder, start: Start, cold: bool, minutes_left: Optional[float] = None
+) -> list[str]:
     """Return the arguments that only the run may set: folders, exit signal, time-outs, backend.
 
-    Without ``resume_step`` there is no --load, and Megatron looks for no checkpoint. With it the step is named (the
-    tracker file may name one that is not whole), and a missing one ends the ranks instead of starting them at 0.
+    Without a checkpoint there is no --load, and Megatron looks for none. With it the step is named (the tracker file
+    may name one that is not whole), and a missing one ends the ranks instead of starting them at 0. ``cold``: the
+    nodes have not compiled the kernels yet. ``minutes_left`` of the job: the loop saves and ends by itself shortly
+    before, should nobody have asked it to; not in short slots, as it counts in whole minutes. The final evaluation
+    alone loads no optimizer: Megatron demands that.
     """
-    minutes = LATER_TIMEOUT_MINUTES if attempt else FIRST_TIMEOUT_MINUTES
+    minutes = FIRST_TIMEOUT_MINUTES if cold else LATER_TIMEOUT_MINUTES
     words = [
         "--save", str(folder.checkpoints),
         "--tensorboard-dir", str(folder.tensorboard),
@@ -43,15 +50,24 @@ def run_arguments(device: str, folder: RunFolder, attempt: int, resume_step: Opt
         "--distributed-timeout-minutes", str(minutes),
         "--distributed-backend", "gloo" if device == "cpu" else "nccl",
     ]  # fmt: skip
-    if resume_step is not None:
-        words += ["--load", str(folder.checkpoints), "--ckpt-step", str(resume_step), "--exit-on-missing-checkpoint"]
+    if start.step is not None:
+        words += ["--load", str(folder.checkpoints), "--ckpt-step", str(start.step), "--exit-on-missing-checkpoint"]
+    if minutes_left is not None and minutes_left > _SHORT_SLOT_MINUTES:
+        words += ["--exit-duration-in-mins", str(int(minutes_left - _LAST_MINUTES))]
+    if start.evaluate_only:
+        words += ["--skip-train", "--no-load-optim"]
     return words
 
 
 def make_plan(
-    spec: Mapping[str, Any], folder: RunFolder, attempt: Attempt, resume_step: Optional[int] = None
+    spec: Mapping[str, Any],
+    folder: RunFolder,
+    attempt: Attempt,
+    start: Start,
+    cold: bool = True,
+    minutes_left: Optional[float] = None,
 ) -> dict[str, Any]:
-    """Return the document that the ranks read as plan.json.
+    """Return the document that the ranks read as plan.json. ``cold``, ``minutes_left``: as in ``run_arguments``.
 
     Raises:
         SeatrialError: the spec sets an argument of the run's own.
@@ -63,7 +79,7 @@ def make_plan(
         "schema": SCHEMA,
         "run_id": spec["run_id"],
         "attempt": attempt.number,
-        "arguments": [*words, *run_arguments(device, folder, attempt.number, resume_step)],
+        "arguments": [*words, *run_arguments(device, folder, start, cold, minutes_left)],
         "world_size": int(spec["world_size"]),
         "device": device,
         "rehearsal": spec["rehearsal"],
@@ -72,7 +88,7 @@ def make_plan(
         "exit_signal": EXIT_SIGNAL,
         "schedule_iters": value(spec, "lr_decay_iters") or value(spec, "train_iters"),
         "environment": dict(spec["environment"]),
-        "resume_step": resume_step,
+        "resume_step": start.step,
     }
 
 

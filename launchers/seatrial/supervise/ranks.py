@@ -46,12 +46,13 @@ class LocalRanks:
         self._running: dict[int, subprocess.Popen[bytes]] = {}
         self.nodes = [platform.node()]
 
-    def start(self) -> list[int]:
-        """Start all ranks; return their process ids, by rank.
+    def start(self, prepare: Callable[[Sequence[str]], None]) -> list[int]:
+        """Start all ranks; return their process ids, by rank. ``prepare`` is told their nodes before.
 
         Raises:
             SeatrialError: a process cannot be started. Those that were are ended.
         """
+        prepare(self.nodes)
         port, before_exec = free_port(), _die_with_parent()
         try:
             for rank, log in enumerate(self._logs):

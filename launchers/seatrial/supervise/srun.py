@@ -7,11 +7,12 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Optional
 
 from seatrial.errors import SeatrialError
 from seatrial.run.layout import Attempt
+from seatrial.supervise.ask import ask
 from seatrial.supervise.exits import read_exit_record
 from seatrial.supervise.nodes import allocation
 from seatrial.supervise.ranks import Ended
@@ -40,13 +41,14 @@ class SrunRanks:
         self._heard = 0
         self._all_recorded_at: Optional[float] = None
 
-    def start(self) -> list[int]:
-        """Find the nodes, start the step; return srun's process id.
+    def start(self, prepare: Callable[[Sequence[str]], None]) -> list[int]:
+        """Find the nodes, start the step; return srun's process id. ``prepare`` is told the nodes before.
 
         Raises SeatrialError where the allocation does not fit the run, or srun cannot be started.
         """
         place = allocation(self._spec, self._environment)
         self.nodes = list(place.nodes)
+        prepare(self.nodes)
         caches = jit_caches(self._spec["profile"]["paths"]["node_local"], self._spec["run_id"])
         settings = {**caches, **self._spec["environment"]}
         words = srun_words(self._spec, place, settings, self._attempt, self._command)
@@ -90,7 +92,7 @@ class SrunRanks:
         """Send a signal to every rank, through Slurm."""
         step = self._step()
         if step:
-            self._slurm("scancel", f"--signal={number.name[3:]}", step)
+            ask(["scancel", f"--signal={number.name[3:]}", step], self._environment, _SLURM_SECONDS)
 
     def end(self, grace_seconds: float = 0.0) -> list[Ended]:
         """Give what still runs ``grace_seconds`` to end by itself, then kill the step. Returns as poll."""
@@ -150,7 +152,7 @@ class SrunRanks:
         if self._process.poll() is None:
             step = self._step()
             if step:
-                self._slurm("scancel", "--signal=KILL", step)
+                ask(["scancel", "--signal=KILL", step], self._environment, _SLURM_SECONDS)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_SLURM_SECONDS if step else 1)
         if self._process.poll() is None:
@@ -160,19 +162,16 @@ class SrunRanks:
     def _step(self) -> Optional[str]:
         """Return this step's id (``123.4``), found by its name; None where Slurm does not tell."""
         job = self._environment.get("SLURM_JOB_ID", "")
-        said = self._slurm("squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%i|%j")
+        said = (
+            ask(
+                ["squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%i|%j"],
+                self._environment,
+                _SLURM_SECONDS,
+            )
+            or ""
+        )
         names = (line.strip().split("|", 1) for line in said.splitlines() if "|" in line)
         return next((step for step, name in names if name == step_name(self._attempt.number)), None)
-
-    def _slurm(self, *words: str) -> str:
-        """Run a Slurm command; its failure is no news about the ranks, so it returns nothing then."""
-        try:
-            done = subprocess.run(
-                words, env=self._environment, capture_output=True, text=True, timeout=_SLURM_SECONDS, check=False
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return ""
-        return done.stdout if done.returncode == 0 else ""
 
 
 def _ranks(tasks: str) -> list[int]:

@@ -14,7 +14,6 @@
 #SBATCH --segment=16
 #SBATCH --time=240
 #SBATCH --requeue
-#SBATCH --no-kill
 #SBATCH --signal=B:USR2@300
 #SBATCH --open-mode=append
 #SBATCH --chdir=/lustre/runs/nemotron_3_nano_gb200-convergence-20260101-000000-abcdef

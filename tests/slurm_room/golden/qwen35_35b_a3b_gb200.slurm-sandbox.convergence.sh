@@ -14,7 +14,6 @@
 #SBATCH --segment=2
 #SBATCH --time=60
 #SBATCH --requeue
-#SBATCH --no-kill
 #SBATCH --signal=B:USR2@120
 #SBATCH --open-mode=append
 #SBATCH --chdir=/lustre/runs/qwen35_35b_a3b_gb200-convergence-20260101-000000-abcdef

@@ -1,0 +1,32 @@
+"""Questions to Slurm from the batch host. No answer is no news: it is never taken for one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Optional
+
+_OF_THIS_JOB = ("SLURM_", "SBATCH_", "SRUN_", "SUBMITIT_")
+_OF_THE_CLUSTER = ("SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTER_NAME")
+
+
+def ask(words: Sequence[str], environment: Optional[Mapping[str, str]] = None, seconds: float = 30.0) -> Optional[str]:
+    """Return what a command printed; None where it failed, or did not answer within ``seconds``."""
+    try:
+        done = subprocess.run(
+            list(words), env=None if environment is None else dict(environment), stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, errors="replace", timeout=seconds, check=False,
+        )  # fmt: skip
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def outside_of_this_job(environment: Optional[Mapping[str, str]] = None) -> dict[str, str]:
+    """Return an environment for submitting from here: a job's own variables would speak into the new job's options."""
+    return {
+        name: value
+        for name, value in (os.environ if environment is None else environment).items()
+        if name in _OF_THE_CLUSTER or not name.startswith(_OF_THIS_JOB)
+    }

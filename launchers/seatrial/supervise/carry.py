@@ -1,0 +1,221 @@
+"""Carrying a run: attempt after attempt, each followed by a decision, until one is final or the job goes back."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Optional
+
+from seatrial.errors import SeatrialError
+from seatrial.run import records, retention
+from seatrial.run.checkpoint import check, checkpoint_folder, list_checkpoints
+from seatrial.supervise import attempt_record, classes, exit_codes, policy, slot
+from seatrial.supervise.excluded import Excluded
+from seatrial.supervise.history import History, past_of, read_history
+from seatrial.supervise.outcome import Outcome
+from seatrial.supervise.policy import Budgets, Decision, Slot
+from seatrial.supervise.resume import NothingWhole, choose_start
+from seatrial.supervise.returning import bring_back
+
+if TYPE_CHECKING:
+    from seatrial.supervise.attempt import Job
+
+_POLL_SECONDS = 0.1
+_ADMITS = "PASS"
+
+
+@dataclass(frozen=True)
+class End:
+    """How this supervisor's part ended. ``final``: the run's, too. ``name``: the class that it is booked under."""
+
+    exit_code: int
+    reason: str
+    name: str
+    final: bool = True
+
+
+class Carrier:
+    """One supervisor's turn with a run."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.budgets = Budgets.of(job.recovery)
+        self.excluded = Excluded(job.spec["profile"], job.folder.path.name) if job.on_slurm else None
+        self.gate = job.spec["kind"] == "gate"
+
+    def carry(self) -> End:
+        """Run attempts until a decision is final, or the job is back in the queue."""
+        history = read_history(self.job.folder)
+        settled = self._settled(history)
+        if settled is not None:
+            return settled
+        try:
+            why = self._take_up(history)
+        except _Ends as end:
+            return end.end
+        while True:
+            history = read_history(self.job.folder)
+            finished = self._attempt(history, why)
+            if isinstance(finished, End):
+                return finished
+            if self.job.control.taken_away:
+                return End(exit_codes.BUSY, finished.outcome.reason, classes.PREEMPTED, final=False)
+            decision = self._decide([*history.counted, finished.record], history.longest)
+            self._write_decision(finished.record, decision)
+            self._exclude(decision, finished.record)
+            if decision.final:
+                return self._end(decision, finished.outcome)
+            if decision.action in (policy.REQUEUE, policy.REQUEUE_EXCLUDING):
+                return self._leave(decision, finished)
+            self._before_next(decision, finished.record)
+            why = f"{decision.action} after {finished.record['class']}"
+
+    def _settled(self, history: History) -> Optional[End]:
+        """Return the end of a run that has one: Slurm, or an operator, may start its job again all the same."""
+        decided = history.decision
+        if decided.get("decision") not in ("done", "stop") or history.request.open:
+            return None
+        self.job.journal.say(f"this run has ended: {decided.get('reason')}; seatrial requeue brings it back")
+        code = decided.get("exit_code")
+        return End(
+            code if isinstance(code, int) else exit_codes.NOT_DONE, str(decided.get("reason")), "settled", final=False
+        )
+
+    def _take_up(self, history: History) -> str:
+        """Do what is due before the first attempt; return why that starts. Raises _Ends where none may."""
+        self._admitted()
+        last = history.records[-1] if history.records else None
+        if last is None:
+            return "the first attempt"
+        if history.request.open:
+            forced = history.request.force_class
+            if forced:
+                decision = self._decide([{**last, "class": forced}], history.longest)
+                self.job.journal.say(f"a person calls attempt {last['attempt']} {forced}: {decision.reason}")
+                self._before_next(decision, last)
+                self._exclude(decision, last)
+            return "requeued by hand" + (f", as after {forced}" if forced else "")
+        if last.get("decision") is None:
+            # Its supervisor was gone before it could decide: that is made up for here.
+            decision = self._decide(history.counted, history.longest)
+            self._write_decision(last, decision)
+            if decision.final:
+                raise _Ends(self._end(decision, None))
+            self._exclude(decision, last)
+            self._before_next(replace(decision, delay_seconds=0.0), last)
+        return f"requeued after {last.get('class')}"
+
+    def _admitted(self) -> None:
+        """A run that waited for a gate starts only where that gate has passed."""
+        admission = self.job.spec.get("admission") or {}
+        if admission.get("how") != "after-gate" or not admission.get("folder"):
+            return
+        verdict = (_document(Path(str(admission["folder"])) / "verdict.json") or {}).get("verdict")
+        if verdict != _ADMITS:
+            reason = f"the gate {admission.get('gate')} did not pass: {verdict or 'it has no verdict'}"
+            raise _Ends(End(exit_codes.DEPENDENCY_FAILED, reason, classes.DEPENDENCY_FAILED))
+
+    def _attempt(self, history: History, why: str) -> Any:
+        """Run one attempt, unless a mistake or what is there already makes it needless: then the end."""
+        from seatrial.supervise.attempt import run_attempt
+
+        target = self.job.target
+        try:
+            start = choose_start(self.job.folder, history, target.step, target.evaluations)
+        except NothingWhole as error:
+            return End(error.exit_code, str(error), classes.CHECKPOINT_BAD)
+        except SeatrialError as error:
+            return End(error.exit_code, str(error), classes.USER_ERROR)
+        if start.first_step > target.step and not start.evaluate_only:
+            reason = f"checkpoint {start.step} is whole and the final evaluation was seen"
+            return End(exit_codes.DONE, reason, classes.COMPLETE)
+        return run_attempt(self.job, start, why, history)
+
+    def _decide(self, attempts: Sequence[Mapping[str, Any]], longest: slot.Longest) -> Decision:
+        """Return what follows the last of ``attempts`` (records, oldest first)."""
+        *before, now = past_of(attempts)
+        if self.gate:
+            return policy.decide_gate(now, str(attempts[-1].get("reason")))
+        return policy.decide(now, before, self.budgets, self._slot(longest))
+
+    def _slot(self, longest: slot.Longest) -> Slot:
+        watch, lead = self.job.watch, self.job.signal_lead
+        if watch is None:
+            return Slot(None, 0.0, can_requeue=False, may_exclude=False, spread=random.random())
+        end = watch.end_time
+        return Slot(
+            None if end is None else end - time.time(), slot.needed(longest, lead), can_requeue=self.job.may_requeue,
+            may_exclude=self.excluded is not None and self.excluded.room(), spread=random.random(),
+        )  # fmt: skip
+
+    def _write_decision(self, record: Mapping[str, Any], decision: Decision) -> None:
+        attempt = self.job.folder.attempt(int(record["attempt"]))
+        booked = {
+            "action": decision.action, "reason": decision.reason, "exclude": list(decision.exclude),
+            "delay_seconds": decision.delay_seconds, "class": decision.name,
+        }  # fmt: skip
+        attempt_record.write(self.job, attempt, {**record, "decision": booked})
+        if not decision.final:
+            kind = "requeue" if decision.action in (policy.REQUEUE, policy.REQUEUE_EXCLUDING) else "restart"
+            self.job.journal.event("decision", decision=kind, attempt=attempt.number,
+                                   exit_code=record.get("exit_code"), **booked)  # fmt: skip
+            self.job.journal.say(f"decision: {decision.action}: {decision.reason}")
+
+    def _exclude(self, decision: Decision, record: Mapping[str, Any]) -> None:
+        if self.excluded is None or not decision.exclude:
+            return
+        try:
+            self.excluded.add(decision.exclude, f"{record.get('class')}: {record.get('class_why')}")
+        except OSError as error:
+            self.job.journal.say(f"the excluded nodes are not on record for other runs: {error}")
+
+    def _before_next(self, decision: Decision, record: Mapping[str, Any]) -> None:
+        """Clear the way for the next attempt here, and wait as long as was decided, unless asked to stop."""
+        if decision.action == policy.EARLIER_CHECKPOINT and isinstance(record.get("resume_step"), int):
+            path = checkpoint_folder(self.job.folder.checkpoints, record["resume_step"])
+            if path.is_dir():
+                retention.set_aside(path, int(record["attempt"]) + 1)
+        if decision.name == classes.DISK_FULL:
+            for path in list_checkpoints(self.job.folder.checkpoints):
+                if not check(path).whole:
+                    retention.discard(path)
+        if decision.delay_seconds:
+            self.job.journal.say(f"the next attempt in {decision.delay_seconds:.0f} s")
+        deadline = time.monotonic() + decision.delay_seconds
+        while time.monotonic() < deadline and self.job.control.stop is None:
+            time.sleep(_POLL_SECONDS)
+
+    def _leave(self, decision: Decision, finished: Any) -> End:
+        exclude = sorted({*decision.exclude, *(self.excluded.nodes() if self.excluded else ())})
+        returned = bring_back(self.job, finished.record, exclude)
+        self.job.journal.event("returned", done=returned.done, words=returned.words, excluded=list(returned.excluded))
+        self.job.journal.say(returned.words)
+        code = finished.outcome.exit_code or exit_codes.NOT_DONE
+        if returned.done:
+            return End(code, returned.words, decision.name, final=False)
+        return End(exit_codes.NOT_RETURNED, returned.words, decision.name, final=False)
+
+    def _end(self, decision: Decision, outcome: Optional[Outcome]) -> End:
+        if decision.action == policy.DONE:
+            return End(exit_codes.DONE, outcome.reason if outcome else decision.reason, decision.name)
+        code = outcome.exit_code if outcome is not None else exit_codes.NOT_DONE
+        reason = decision.reason if outcome is None else f"{outcome.reason}; {decision.reason}"
+        return End(code or exit_codes.NOT_DONE, reason, decision.name)
+
+
+def _document(path: Path) -> Any:
+    try:
+        return records.read_json(path)
+    except (OSError, ValueError):
+        return None
+
+
+class _Ends(Exception):
+    """No attempt may start."""
+
+    def __init__(self, end: End) -> None:
+        super().__init__(end.reason)
+        self.end = end

@@ -1,0 +1,43 @@
+"""Runs that wait for this gate: where it does not pass, they are cancelled and told why, not left pending for ever."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seatrial.run import records
+from seatrial.run.layout import RunFolder
+from seatrial.supervise import classes, exit_codes
+from seatrial.supervise.ask import ask
+
+if TYPE_CHECKING:
+    from seatrial.supervise.attempt import Job
+
+FILE = "dependents.json"
+
+
+def cancel_dependents(job: Job, reason: str) -> None:
+    """Cancel what waits for this run, and put into its records that what it waited for has failed. Never raises."""
+    for dependent in _read(job.folder.path / FILE):
+        number, folder = str(dependent.get("job_id")), Path(str(dependent.get("folder")))
+        cluster = [f"--clusters={dependent['cluster']}"] if dependent.get("cluster") else []
+        done = number.isdecimal() and ask(["scancel", *cluster, number]) is not None
+        words = f"the gate {job.folder.path.name} did not pass: {reason}"
+        job.journal.event("dependent_cancelled", run=folder.name, job_id=number, cancelled=done)
+        job.journal.say(f"{'cancelled' if done else 'could not cancel'} {folder.name}, which waited for this gate")
+        try:
+            if (folder / "spec.json").is_file():
+                records.append_event(
+                    RunFolder(folder).events, "decision", decision="stop", action="stop", reason=words,
+                    exit_code=exit_codes.DEPENDENCY_FAILED, **{"class": classes.DEPENDENCY_FAILED},
+                )  # fmt: skip
+        except OSError as error:
+            job.journal.say(f"cannot write to {folder}: {error}")
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    try:
+        data = records.read_json(path)
+    except (OSError, ValueError):
+        return []
+    return [one for one in data if isinstance(one, dict)] if isinstance(data, list) else []

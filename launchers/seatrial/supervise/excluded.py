@@ -1,0 +1,82 @@
+"""Nodes that runs of a profile avoid: on record with a reason, never many, and not for ever."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Optional
+
+from seatrial.judge.clock import of_record
+from seatrial.run import records
+from seatrial.supervise.ask import ask
+
+_DAY = 86400.0
+
+
+@dataclass(frozen=True)
+class Exclusion:
+    """A node that is avoided until ``expires`` (seconds since 1970), and why."""
+
+    node: str
+    expires: float
+    reason: str
+    run: str
+
+
+def path_for(runs: Path, profile: str) -> Path:
+    """Return the record of a profile: nodes of another cluster mean nothing to this one."""
+    return runs / ".seatrial" / f"excluded-{profile}.jsonl"
+
+
+def active(lines: Iterable[Any], now: float) -> list[Exclusion]:
+    """Return the exclusions that count at ``now``, oldest first; a node's newest line is the one that counts. Pure."""
+    newest: dict[str, Exclusion] = {}
+    for line in lines:
+        expires = of_record(line.get("expires")) if isinstance(line, dict) else None
+        if expires is None or not isinstance(line.get("node"), str):
+            continue
+        newest.pop(line["node"], None)
+        newest[line["node"]] = Exclusion(line["node"], expires, str(line.get("reason")), str(line.get("run")))
+    return [one for one in newest.values() if one.expires > now]
+
+
+def cap(most: int, share: float, nodes: Optional[int]) -> int:
+    """Return how many nodes may be excluded: ``most``, and where the partition's size is known no more than ``share``
+    of it (at least one)."""
+    return most if nodes is None else max(min(most, 1), min(most, int(share * nodes)))
+
+
+class Excluded:
+    """The list of one profile. ``recovery``: the profile's settings."""
+
+    def __init__(self, profile: Mapping[str, Any], run: str) -> None:
+        self._path = path_for(Path(profile["paths"]["runs"]), str(profile["name"]))
+        self._recovery = profile.get("recovery") or {}
+        self._partition = profile.get("partition")
+        self._run = run
+
+    def nodes(self) -> list[str]:
+        """Return the nodes to avoid now."""
+        return [one.node for one in active(records.read_lines(self._path), time.time())]
+
+    def room(self) -> bool:
+        """Whether one more may be excluded. Asks Slurm how many nodes there are."""
+        words = ["sinfo", "--noheader", "--format=%D", *([f"--partition={self._partition}"] if self._partition else [])]
+        said = (ask(words, seconds=10) or "").split()
+        count = sum(int(word) for word in said if word.isdecimal()) or None
+        most = cap(
+            int(self._recovery.get("excluded_nodes", 4)), float(self._recovery.get("excluded_share", 0.1)), count
+        )
+        return len(self.nodes()) < most
+
+    def add(self, nodes: Sequence[str], reason: str) -> None:
+        """Put nodes on record. Raises OSError."""
+        self._path.parent.mkdir(mode=0o700, exist_ok=True)
+        expires = time.time() + float(self._recovery.get("exclusion_days", 7)) * _DAY
+        for node in nodes:
+            records.append_line(self._path, {
+                "schema": records.SCHEMA, "time": records.now(), "node": node, "run": self._run, "reason": reason,
+                "expires": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(expires)),
+            })  # fmt: skip
