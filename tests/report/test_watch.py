@@ -101,6 +101,7 @@ def test_the_job(job: JobState | None, said: str) -> None:
         ),
         ({"event": "supervisor_started", "job_id": None, "host": "a", "nodes": None}, "runs on a"),
         ({"event": "supervisor_ended", "exit_code": 0}, ""),
+        ({"event": "checkpoints_deleted", "steps": [50, 100]}, "checkpoints 50, 100 deleted"),
         ({"event": "returned", "done": True, "words": "job 7 is requeued", "excluded": []}, "job 7 is requeued"),
         ({"event": "requeue_requested", "by": "ada"}, "requeue asked for by ada"),
         ({"event": "supervisor_failed", "reason": "it broke"}, "supervisor_failed: it broke"),

@@ -94,7 +94,8 @@ def _from(one: Mapping[str, Any]) -> str:
     step = one["resume_step"]
     words = "step 1, no checkpoint" if step is None else f"checkpoint {step}"
     words += ", to evaluate only" if one["evaluate_only"] else ""
-    return words + (f": {one['checkpoint_why']}" if one["checkpoint_why"] else "")
+    more = one["checkpoint_why"] not in (None, "", one["why"])
+    return words + (f": {one['checkpoint_why']}" if more else "")
 
 
 def _steps(one: Mapping[str, Any]) -> str:

@@ -123,6 +123,8 @@ def event_words(event: Mapping[str, Any]) -> str:
         again = f", restart {event['restart_count']}" if event.get("restart_count") else ""
         where = node_words(event.get("nodes") or [event.get("host")])
         return f"job {event['job_id']}{again} runs on {where}" if event.get("job_id") else f"runs on {where}"
+    if name == "checkpoints_deleted":
+        return f"checkpoints {', '.join(map(str, event.get('steps') or ['none']))} deleted"
     if name == "returned":
         return str(event.get("words"))
     if name == "requeue_requested":
