@@ -361,3 +361,27 @@ def test_any_records_get_a_verdict_and_only_a_full_finite_set_passes(steps: Any,
 def test_dropping_steps_never_makes_a_pass(dropped: set[int], change: Any) -> None:
     gate = change(GOOD)
     assert judge(with_steps(gate, (r for r in gate.steps if r.step not in dropped))).verdict != "PASS"
+
+
+NODE_LOST = "node_failure of gb200-003: Slurm says: srun: error: Node failure on gb200-003"
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, "INCONCLUSIVE"),
+        ({"steps": change_step(good_steps(last=30), 5, losses={"lm loss": math.nan, "mtp_1 loss": 1.0})}, "FAIL"),
+        ({"steps": change_step(good_steps(last=30), 5, grad_norm=math.inf)}, "FAIL"),
+        ({"steps": change_step(good_steps(last=30), 5, skipped=1)}, "FAIL"),
+    ],
+    ids=["only cut short", "a NaN before", "an infinite norm before", "a skipped step before"],
+)
+def test_a_gate_that_a_node_ended_is_inconclusive_unless_it_failed_before(
+    change: dict[str, Any], expected: str
+) -> None:
+    cut = {"steps": good_steps(last=30), "exits": (RankExit(0, 1), RankExit(1, None)), "checkpoints": {}}
+    wanted = cut | {"evaluations": (), "evidence_lines": (), "interrupted": NODE_LOST} | change
+    verdict = judge(replace(GOOD, **wanted, logged_steps=wanted["steps"]))
+    assert verdict.verdict == expected
+    assert rule(verdict, "undisturbed").seen == NODE_LOST
+    assert judge(replace(GOOD, interrupted=NODE_LOST)).verdict == "INCONCLUSIVE", "never a PASS"

@@ -39,6 +39,8 @@ from seatrial.run.records import read_lines
 
 _CHUNK = 1 << 20
 _R = TypeVar("_R", StepRecord, EvaluationRecord, SaveRecord, Evidence, ArgumentDump, ExitNotice)
+# Failure classes (supervise.classes) that say nothing of recipe, container and hardware under test.
+_FROM_OUTSIDE = ("node_failure", "preempted", "time_limit", "cancelled")
 # What Megatron takes where a recipe does not set it.
 _DEFAULTS = {
     "num_experts": None,
@@ -127,7 +129,9 @@ def collect_run(folder: Path) -> tuple[GateEvidence, Expectations]:
         exits=tuple(_exits(last)),
         checkpoints=dict(_checkpoints(run.checkpoints, expected.save_steps)),
         notices=tuple(_of(latest, ExitNotice)),
+        interrupted=_interrupted(last / "record.json"),
         places={
+            "record": str(last / "record.json"),
             "steps": str(run.metrics),
             "log": str(last),
             "exits": str(last),
@@ -186,6 +190,18 @@ def _expectations(spec: Mapping[str, Any], folder: Path) -> Expectations:
         raise SeatrialError(
             f"the spec does not say what the gate must show ({what})", file=folder / "spec.json"
         ) from error
+
+
+def _interrupted(record: Path) -> Optional[str]:
+    """Return what ended the attempt from outside, in the words of its record; None where nothing did."""
+    try:
+        data = json.loads(record.read_bytes())
+        name, node = data.get("class"), data.get("failed_node")
+    except (OSError, ValueError, AttributeError):
+        return None
+    if name not in _FROM_OUTSIDE:
+        return None
+    return f"{name}{f' of {node}' if node else ''}: {data.get('class_why')}"
 
 
 def _exits(attempt: Path) -> Iterator[RankExit]:

@@ -49,6 +49,7 @@ class GateEvidence:
     ``steps``: all records in the order printed, repetitions included. ``logged_steps``: the same read again from
     the rank logs, None where there are no logs (scope "run" only). ``evidence_lines``: of the last attempt.
     ``exits``: of the last attempt, None where nothing could hold any. ``checkpoints``: save step -> finding.
+    ``interrupted``: what ended the gate from outside before it was over (a node's failure, a preemption), in words.
     ``places``: what to open to see it, by topic ("steps", "log", "exits", "checkpoints").
     """
 
@@ -64,6 +65,7 @@ class GateEvidence:
     exits: Optional[tuple[RankExit, ...]] = None
     checkpoints: Mapping[int, CheckpointFound] = field(default_factory=dict)
     notices: tuple[ExitNotice, ...] = ()
+    interrupted: Optional[str] = None
     places: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Union
 
 from seatrial.judge import rules, system_rules
 from seatrial.judge.collect import collect_logs, collect_run
 from seatrial.judge.evidence import RUN, Expectations, GateEvidence
-from seatrial.judge.verdict import Verdict, overall
+from seatrial.judge.verdict import FAIL, INCONCLUSIVE, RuleResult, Verdict, overall
 
 # In the order of the table that people read.
 _RULES = (
@@ -36,6 +37,18 @@ _ALWAYS_NEEDED = (
     rules.LEARNING,
     system_rules.CHECKPOINTS,
 )
+# What a gate that was ended from outside cannot have.
+_NEED_THE_END = (
+    rules.STEP_SET,
+    rules.EVALUATION,
+    rules.LEARNING,
+    system_rules.CHECKPOINTS,
+    system_rules.EXITS,
+    system_rules.WORLD_SIZE,
+    system_rules.DEVICE,
+    system_rules.HYBRIDEP,
+    system_rules.CUDA_GRAPHS,
+)
 # A run folder can answer these, so not being able to judge them is no pass.
 _NEEDED_OF_A_RUN = (
     *_ALWAYS_NEEDED,
@@ -50,9 +63,25 @@ _NEEDED_OF_A_RUN = (
 def judge_gate(evidence: GateEvidence, expectations: Expectations) -> Verdict:
     """Judge ``evidence``. Pure: no file is read."""
     results = tuple(rule(evidence, expectations) for rule in _RULES)
+    if evidence.interrupted is not None:
+        results = (*map(_cut_short, results), _interruption(evidence))
     needed = _NEEDED_OF_A_RUN if evidence.scope == RUN else _ALWAYS_NEEDED
     verdict = overall(results, needed)
     return Verdict(verdict, evidence.rehearsal, evidence.scope, evidence.subject, "gate", results)
+
+
+def _cut_short(result: RuleResult) -> RuleResult:
+    """What is missing because the gate was ended from outside says nothing against it."""
+    if result.verdict == FAIL and result.rule in _NEED_THE_END:
+        return replace(result, verdict=INCONCLUSIVE)
+    return result
+
+
+def _interruption(evidence: GateEvidence) -> RuleResult:
+    return RuleResult(
+        "undisturbed", INCONCLUSIVE, "nothing ends the gate from outside", str(evidence.interrupted),
+        evidence=evidence.places.get("record", ""),
+    )  # fmt: skip
 
 
 def judge_run(run_folder: Union[str, Path]) -> Verdict:

@@ -28,7 +28,6 @@ _OURS = {
 }
 _NODE = re.compile(r"Node failure on (\S+)")
 _TASK = re.compile(r"^srun: error: (\S+): tasks? (\d+)\S*: Out Of Memory")
-_ITERATION = re.compile(r"\biteration #?(\d+)\b")
 
 
 def classify(evidence: Evidence) -> Classified:
@@ -125,7 +124,7 @@ class _Case:
         if self.out_of_memory() and (bad.status == _SIGKILL or hit is None or hit.name == classes.UNKNOWN):
             return self.host_memory()
         if hit is not None:
-            return self.answer(hit.name, f"{self.described()}; its log says: {hit.line}", hit=hit)
+            return self.answer(hit.name, f"{self.described()}; its log says: {hit.line}")
         raised = (bad.record or {}).get("exception")
         if raised == "SeatrialError" or (bad.code == exit_codes.MISTAKE and evidence.stepless):
             return self.answer(classes.USER_ERROR, self.described())
@@ -135,7 +134,7 @@ class _Case:
         outcome = self.evidence.outcome
         hit = best(self.hits.get(0, ()))
         if hit is not None:
-            return self.answer(hit.name, f"{outcome.reason}; rank 0 says: {hit.line}", hit=hit, rank=0)
+            return self.answer(hit.name, f"{outcome.reason}; rank 0 says: {hit.line}", rank=0)
         if outcome.rank is None and outcome.exit_code == exit_codes.HUNG_AT_END:
             return self.answer(classes.HANG, outcome.reason)
         return self.host_memory() if self.out_of_memory() else None
@@ -172,7 +171,7 @@ class _Case:
         """What a rank says that waited for another in vain; nothing for one that was killed: it is that other."""
         bad = self.bad
         hit = best(self.hits.get(bad.rank, ()), weak=True) if bad is not None and not _killed(bad) else None
-        return self.answer(hit.name, f"{self.described()}; its log says: {hit.line}", hit=hit) if hit else None
+        return self.answer(hit.name, f"{self.described()}; its log says: {hit.line}") if hit else None
 
     def unknown(self) -> Classified:
         evidence, bad = self.evidence, self.bad
@@ -191,18 +190,17 @@ class _Case:
         return self.answer(classes.UNKNOWN, why)
 
     def answer(
-        self, name: Optional[str], why: str, *, hit: Optional[Hit] = None, rank: Optional[int] = None,
+        self, name: Optional[str], why: str, *, rank: Optional[int] = None,
         node: Optional[str] = None,
     ) -> Classified:  # fmt: skip
         """Return the class with its rank: the one given, else the one that failed first."""
         evidence = self.evidence
         if rank is None and node is None and self.bad is not None:
             rank = self.bad.rank
-        step = _ITERATION.search(hit.line) if hit else None
         failed = evidence.outcome.outcome != STOPPED
         return Classified(
             name or classes.UNKNOWN, why, rank, node or evidence.node(rank),
-            int(step[1]) if step else evidence.step if failed else None,
+            evidence.step if failed else None,
             tuple(evidence.tails.get(rank, ())[-_LINES:]) if rank is not None else (),
         )  # fmt: skip
 

@@ -105,7 +105,9 @@ def _ended(job: Job, end: End) -> int:
     code = end.exit_code
     if end.final:
         action = "stop" if code else "done"
+        attempts = job.folder.attempts()
         job.journal.event("decision", decision=action, action=action, exit_code=code, reason=end.reason,
+                          attempt=attempts[-1].number if attempts else None,
                           **{"class": end.name})  # fmt: skip
         if code:
             cancel_dependents(job, end.reason)

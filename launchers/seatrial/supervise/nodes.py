@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from seatrial.supervise.ranks import free_port
 from seatrial.supervise.step import Allocation
 
 _SECONDS = 60.0
+_PATIENCE_SECONDS = 300.0  # for a controller that is away: the nodes are ours meanwhile
+_AGAIN_SECONDS = 3.0
 _FREE_PORT = "import socket; s = socket.socket(); s.bind(('', 0)); print(s.getsockname()[1])"
 
 
@@ -53,12 +56,19 @@ def _port(node: str, environment: Mapping[str, str]) -> int:
 
 
 def _run(words: Sequence[str], environment: Mapping[str, str]) -> str:
-    try:
-        done = subprocess.run(
-            list(words), env=dict(environment), capture_output=True, text=True, timeout=_SECONDS, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise SeatrialError(f"{words[0]} did not answer: {error}") from error
-    if done.returncode:
-        raise SeatrialError(f"{words[0]} said: {done.stderr.strip() or done.returncode}", value=" ".join(words))
-    return done.stdout
+    """Return a command's output; one that fails is tried again for a while. Raises SeatrialError after that."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            done = subprocess.run(
+                list(words), env=dict(environment), capture_output=True, text=True, timeout=_SECONDS, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            problem = f"{words[0]} did not answer: {error}"
+        else:
+            if done.returncode == 0:
+                return done.stdout
+            problem = f"{words[0]} said: {done.stderr.strip() or done.returncode}"
+        if time.monotonic() > deadline:
+            raise SeatrialError(problem, value=" ".join(words))
+        time.sleep(_AGAIN_SECONDS)

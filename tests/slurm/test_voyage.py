@@ -1,0 +1,358 @@
+"""Runs disturbed on the real Slurm, with real training: each ends with the undisturbed run's losses, or stops.
+
+They wait more than they compute, so several sail at a time; each test waits for its own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seatrial.run import checkpoint
+from seatrial.run.layout import RunFolder
+from seatrial.sandbox.cluster import Cluster
+from tests.slurm import jobs, voyages
+from tests.slurm.conftest import Factory, clusters
+from tests.slurm.voyages import SAVES, STEPS
+
+pytestmark = pytest.mark.train
+AT_A_TIME = 3
+
+
+@dataclass(frozen=True)
+class Sea:
+    """Where a run sails: its cluster, a folder, and the undisturbed run to compare it with."""
+
+    cluster: Cluster
+    root: Path
+    calm: RunFolder
+
+    def embark(self, **options: Any) -> RunFolder:
+        return voyages.embark(self.cluster, self.root, **options)
+
+    def ended_well(self, folder: RunFolder) -> list[dict[str, Any]]:
+        """Wait for the end; hold losses, time shares and what is left behind; return the attempts."""
+        decision = voyages.arrive(folder)
+        assert decision["decision"] == "done", decision
+        found = voyages.attempts(folder)
+        adds_up(*found)
+        voyages.same_losses(folder, self.calm)
+        voyages.nothing_left(self.cluster, folder)
+        return found
+
+    def stopped(self, folder: RunFolder, name: str) -> list[dict[str, Any]]:
+        """Wait for the end, which is a stop of class ``name``; return the attempts."""
+        decision = voyages.arrive(folder)
+        assert (decision["decision"], decision["class"]) == ("stop", name), decision
+        voyages.nothing_left(self.cluster, folder)
+        return voyages.attempts(folder)
+
+
+@dataclass(frozen=True)
+class Voyage:
+    """A disturbed run. ``settings``: of a cluster of its own; None: the one that all share."""
+
+    sail: Callable[[Sea], None]
+    campaign: bool
+    settings: dict[str, Any] | None
+
+
+VOYAGES: dict[str, Voyage] = {}
+
+
+def voyage(*, campaign: bool = False, **settings: Any) -> Callable[[Callable[[Sea], None]], Callable[[Sea], None]]:
+    def enlist(sail: Callable[[Sea], None]) -> Callable[[Sea], None]:
+        VOYAGES[sail.__name__] = Voyage(sail, campaign, settings or None)
+        return sail
+
+    return enlist
+
+
+class Fleet:
+    """Begins all voyages that this test run holds, and gives each one's end."""
+
+    def __init__(self, names: list[str], cluster: Cluster, make: Factory, root: Callable[[str], Path]) -> None:
+        self._cluster, self._make, self._root = cluster, make, root
+        self._lock = threading.Lock()
+        self.calm = voyages.undisturbed(root("calm"))
+        self._pool = ThreadPoolExecutor(AT_A_TIME)
+        self._ends: dict[str, Future[None]] = {name: self._pool.submit(self._sail, name) for name in names}
+
+    def _sail(self, name: str) -> None:
+        one = VOYAGES[name]
+        with self._lock:
+            cluster = self._cluster if one.settings is None else self._make(**one.settings)
+            root = self._root(name)
+        one.sail(Sea(cluster, root, self.calm))
+
+    def end(self, name: str) -> None:
+        self._ends[name].result()
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+
+@pytest.fixture(scope="module")
+def fleet(
+    request: pytest.FixtureRequest, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Fleet]:
+    items = [item for item in request.session.items if item.path == Path(__file__)]
+    names = [item.callspec.params["name"] for item in items if hasattr(item, "callspec")]
+    with clusters() as make:
+        fleet = Fleet(names, cluster, make, lambda name: tmp_path_factory.mktemp(name))
+        yield fleet
+        fleet.close()
+
+
+def adds_up(*attempts: dict[str, Any]) -> None:
+    """The time shares of an attempt are its wall time."""
+    for record in attempts:
+        wall = datetime.fromisoformat(record["ended"]) - datetime.fromisoformat(record["started"])
+        assert sum(record["seconds"].values()) == pytest.approx(wall.total_seconds(), rel=0.01)
+        assert record["seconds"]["startup"] > 1
+
+
+def rank_fails(sea: Sea, how: str, words: str) -> None:
+    folder = sea.embark(fault={"rank": 1, "step": 13, "how": how})
+    first, second = sea.ended_well(folder)
+    assert (first["class"], first["first_failed_rank"], first["failed_node"]) == ("unknown", 1, first["nodes"][1])
+    assert words in first["class_why"]
+    assert (first["last_step"], first["newest_checkpoint"]) == (12, SAVES)
+    assert first["decision"]["action"] == "restart"
+    assert (second["resume_step"], second["first_step"], second["class"]) == (SAVES, SAVES + 1, "complete")
+    assert (second["steps"]["replayed"], second["steps"]["productive"]) == (12 - SAVES, STEPS - 12)
+
+
+@voyage()
+def rank_killed(sea: Sea) -> None:
+    rank_fails(sea, "kill", "SIGKILL")
+
+
+@voyage(campaign=True)
+def rank_exits(sea: Sea) -> None:
+    rank_fails(sea, "exit", "exit code 7")
+
+
+@voyage(campaign=True)
+def rank_raises(sea: Sea) -> None:
+    rank_fails(sea, "raise", "the test wants it so")
+
+
+@voyage(campaign=True)
+def rank_aborts(sea: Sea) -> None:
+    rank_fails(sea, "abort", "SIGABRT")
+
+
+@voyage(campaign=True, preempt_mode="REQUEUE", kill_wait_seconds=20)
+def preempted_without_grace(sea: Sea) -> None:
+    folder = sea.embark(pace=0.5, partition="batch", **{"slurm.preempt_mode": "REQUEUE"})
+    voyages.reach(folder, 20)
+    voyages.preempt(sea.cluster, sea.root)
+    first, second = sea.ended_well(folder)
+    assert (first["class"], first["stop"]) == ("preempted", "SIGTERM")
+    assert first["decision"]["action"] == "requeue"
+    assert second["job"]["restart"] == 1
+    assert first["saved_on_signal"] is True, "the ranks had KillWait to save in"
+    assert second["first_step"] == first["last_step"] + 1
+    assert len(jobs.records(sea.cluster, voyages.job(folder))) == 2
+
+
+def preempted_in_grace(sea: Sea, asked_by: str) -> None:
+    folder = sea.embark(pace=0.5, partition="batch", **{"slurm.preempt_mode": "REQUEUE"})
+    voyages.reach(folder, 12)
+    voyages.preempt(sea.cluster, sea.root)
+    first, second = sea.ended_well(folder)
+    assert (first["class"], first["stop"], first["saved_on_signal"]) == ("preempted", asked_by, True)
+    assert second["first_step"] == first["last_step"] + 1
+    assert len(voyages.attempts(folder)) == 2, "Slurm 24.11 starts such a job once more after its end"
+
+
+@voyage(preempt_mode="REQUEUE", grace_seconds=40)
+def preempted_and_only_the_ranks_are_told(sea: Sea) -> None:
+    preempted_in_grace(sea, "SIGTERM to the ranks")
+
+
+@voyage(campaign=True, preempt_mode="REQUEUE", grace_seconds=40, send_user_signal=True)
+def preempted_and_the_job_is_told(sea: Sea) -> None:
+    preempted_in_grace(sea, "SIGUSR2")
+
+
+@voyage(campaign=True, preempt_mode="CANCEL", kill_wait_seconds=20)
+def preempted_for_good(sea: Sea) -> None:
+    folder = sea.embark(pace=0.5, partition="batch", **{"slurm.preempt_mode": "CANCEL"})
+    voyages.reach(folder, 20)
+    before = voyages.job(folder)
+    voyages.preempt(sea.cluster, sea.root)
+    first, second = sea.ended_well(folder)
+    assert first["class"] == "preempted"
+    assert (first["job"]["id"], second["job"]["id"]) == (before, voyages.job(folder))
+    assert voyages.events(folder, "submitted")[-1]["replaces"] == before
+
+
+@voyage(campaign=True)
+def an_operator_requeues_it_twice(sea: Sea) -> None:
+    folder = sea.embark(pace=0.3)
+    voyages.reach(folder, 12)
+    sea.cluster.run("scontrol", "requeue", voyages.job(folder))
+    voyages.reach(folder, 20, attempt=1)
+    sea.cluster.run("scontrol", "requeue", voyages.job(folder))
+    found = sea.ended_well(folder)
+    assert [one["class"] for one in found] == ["preempted", "preempted", "complete"]
+    assert [one["job"]["restart"] for one in found] == [0, 1, 2]
+    assert all(folder.attempt(number).rank_log(1).stat().st_size for number in range(3))
+
+
+@voyage()
+def cancelled_by_scancel(sea: Sea) -> None:
+    folder = sea.embark(pace=0.3)
+    voyages.reach(folder, 10)
+    sea.cluster.run("scancel", voyages.job(folder))
+    (only,) = sea.stopped(folder, "cancelled")
+    assert (only["class"], only["saved_on_signal"]) == ("cancelled", True)
+
+
+def through_time_limits(sea: Sea, pace: float, slots: int) -> None:
+    folder = sea.embark(pace=pace, time_limit_minutes=1)
+    found = sea.ended_well(folder)
+    assert len(found) > slots
+    for one, following in zip(found, found[1:], strict=False):
+        assert (one["class"], one["stop"], one["saved_on_signal"]) == ("time_limit", "the time limit", True)
+        assert one["decision"]["action"] == "requeue"
+        assert following["first_step"] == one["last_step"] + 1
+    states = [state for state, _ in jobs.records(sea.cluster, voyages.job(folder))]
+    assert states == ["REQUEUED"] * (len(found) - 1) + ["COMPLETED"]
+
+
+@voyage()
+def time_limit(sea: Sea) -> None:
+    through_time_limits(sea, 1.2, 1)
+
+
+@voyage(campaign=True)
+def time_limit_three_times(sea: Sea) -> None:
+    through_time_limits(sea, 3.5, 3)
+
+
+@voyage(slurmd_timeout_seconds=15)
+def the_batch_hosts_daemon_dies(sea: Sea) -> None:
+    folder = sea.embark(pace=2)
+    voyages.reach(folder, 18)
+    host = voyages.events(folder, "ranks_started")[0]["nodes"][0]
+    sea.cluster.stop_slurmd(host, signal.SIGKILL)  # the supervisor there lives on, and nobody tells it
+    found = sea.ended_well(folder)
+    assert (found[0]["class"], found[0]["failed_node"]) == ("node_failure", host)
+    assert host not in found[-1]["nodes"]
+
+
+@voyage()
+def a_damaged_checkpoint(sea: Sea) -> None:
+    """One cut short after its save, another that was never finished: the one before both is taken."""
+    folder = sea.embark(pace=0.4)
+    voyages.reach(folder, 19)
+    shards = sorted(checkpoint.checkpoint_folder(folder.checkpoints, 16).glob("*.distcp"))
+    os.truncate(shards[0], shards[0].stat().st_size - 1)
+    checkpoint.checkpoint_folder(folder.checkpoints, 18).mkdir()
+    voyages.kill_rank(folder)
+    first, second = sea.ended_well(folder)
+    assert (first["newest_checkpoint"], second["resume_step"], second["first_step"]) == (8, 8, 9)
+    words = " ".join(second["passed_over"])
+    assert "iter_0000018: .metadata is missing" in words
+    assert f"iter_0000016: {shards[0].name} has" in words
+    assert "the tracker file names 16" in words
+
+
+@voyage(campaign=True)
+def killed_during_a_save(sea: Sea) -> None:
+    folder = sea.embark(pace=0.3)
+    jobs.until(checkpoint.checkpoint_folder(folder.checkpoints, 16).is_dir, "the second save")
+    voyages.kill_rank(folder, 0)
+    _, second = sea.ended_well(folder)
+    assert second["resume_step"] in (SAVES, 2 * SAVES)
+
+
+@voyage()
+def disk_full_for_a_while(sea: Sea) -> None:
+    folder = sea.embark(pace=0.4, hold=True)
+    with voyages.small_disk(folder.checkpoints) as disk:
+        fill(sea, folder, disk)
+        disk.free()
+        first, second = sea.ended_well(folder)
+        assert (first["class"], first["newest_checkpoint"], second["resume_step"]) == ("disk_full", SAVES, SAVES)
+
+
+@voyage(campaign=True)
+def disk_full_for_good(sea: Sea) -> None:
+    folder = sea.embark(pace=0.4, hold=True)
+    with voyages.small_disk(folder.checkpoints) as disk:
+        fill(sea, folder, disk)
+        sea.stopped(folder, "disk_full")
+        assert checkpoint.check(checkpoint.checkpoint_folder(folder.checkpoints, SAVES)).whole
+
+
+def fill(sea: Sea, folder: RunFolder, disk: voyages.Disk) -> None:
+    """Let the run begin; leave nothing of its disk after the first save, until that has failed the second."""
+    sea.cluster.run("scontrol", "release", voyages.job(folder))
+    voyages.reach(folder, SAVES + 2)
+    disk.fill()
+    jobs.until(lambda: voyages.attempts(folder), "the failed save")
+
+
+@voyage()
+def nan(sea: Sea) -> None:
+    folder = sea.embark(fault={"rank": "all", "step": 11, "how": "nan"})
+    (only,) = sea.stopped(folder, "nan")
+    assert (only["failed_step"], only["newest_checkpoint"]) == (11, SAVES)
+
+
+@voyage(campaign=True)
+def a_mistake_at_the_start(sea: Sea) -> None:
+    folder = sea.embark(fault={"how": "import"})
+    assert len(sea.stopped(folder, "user_error")) == 1
+
+
+@voyage(campaign=True)
+def the_same_step_fails_again(sea: Sea) -> None:
+    folder = sea.embark(fault={"rank": 0, "step": 12, "how": "raise", "times": 9})
+    assert [one["last_step"] for one in sea.stopped(folder, "crash_loop")] == [11, 11]
+
+
+@voyage(campaign=True, nodes=18)
+def the_controller_is_away_for_a_minute(sea: Sea) -> None:
+    """And a rank dies within: nothing is lost."""
+    folder = sea.embark(pace=0.5)
+    voyages.reach(folder, 12)
+    with voyages.away(sea.cluster, "controller"):
+        time.sleep(5)
+        voyages.kill_rank(folder)
+        time.sleep(55)
+    sea.ended_well(folder)
+
+
+@voyage(campaign=True, nodes=18)
+def accounting_is_away(sea: Sea) -> None:
+    folder = sea.embark(pace=0.3)
+    voyages.reach(folder, 12)
+    with voyages.away(sea.cluster, "accounting"):
+        sea.cluster.run("scontrol", "requeue", voyages.job(folder))
+        voyages.reach(folder, 20, attempt=1)
+        voyages.kill_rank(folder)
+        found = sea.ended_well(folder)
+    assert [one["class"] for one in found] == ["preempted", "unknown", "complete"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.campaign] if one.campaign else []) for name, one in VOYAGES.items()],
+)
+def test_voyage(fleet: Fleet, name: str) -> None:
+    fleet.end(name)
