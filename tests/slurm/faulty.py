@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Stands where a rank's Python would, runs the real rank program in it, and spoils one step as it is told.
 
-``FAULT`` is JSON: rank, step, how ("raise", "exit", "abort", "kill", "hang", "nan", "import"), times (how often over
-all attempts; 1). ``PACE``: seconds that each step is slowed down by.
+``FAULT`` is JSON: rank, step (or "evaluation"), how ("raise", "exit", "abort", "kill", "hang", "nan", "import"), times
+(how often over all attempts; 1). ``PACE``: seconds that each step is slowed down by, ``SLOW_EVALUATION``: each micro
+batch of an evaluation.
 Started as ``faulty.py .../train/rank.py PLAN_JSON``; ``PYTHON`` is the interpreter that has Megatron.
 """
 
@@ -15,7 +16,7 @@ import time
 from pathlib import Path
 
 
-def due(fault: dict, step: int) -> bool:  # type: ignore[type-arg]
+def due(fault: dict, step: object) -> bool:  # type: ignore[type-arg]
     """Whether the fault happens now; each time it does leaves a mark that outlives this process."""
     rank = int(os.environ.get("RANK") or os.environ["SLURM_PROCID"])
     if fault.get("rank") not in (rank, "all") or step != fault["step"]:
@@ -35,10 +36,13 @@ def spoil(fault: dict, pace: float) -> None:  # type: ignore[type-arg]
     real = forward.ForwardStep.__call__
 
     def spoiled(self, *words):  # type: ignore[no-untyped-def]
-        step = getattr(self.args, "curr_iteration", 0) + 1
+        evaluates = not words[1].training
+        step = "evaluation" if evaluates else getattr(self.args, "curr_iteration", 0) + 1
+        if evaluates:
+            time.sleep(float(os.environ.get("SLOW_EVALUATION", "0")))
         if getattr(self, "slowed", None) != step:
             self.slowed = step
-            time.sleep(pace)
+            time.sleep(0 if evaluates else pace)
             if fault and due(fault, step):
                 happen(self, fault["how"])
         output, loss = real(self, *words)
@@ -68,7 +72,7 @@ if __name__ == "__main__":
     wanted = json.loads(os.environ.get("FAULT", "{}"))
     if wanted.get("how") == "import":
         raise ModuleNotFoundError("No module named 'the_model'")
-    if wanted or float(os.environ.get("PACE", "0")):
+    if wanted or any(float(os.environ.get(name, "0")) for name in ("PACE", "SLOW_EVALUATION")):
         spoil(wanted, float(os.environ.get("PACE", "0")))
     sys.argv = sys.argv[1:]
     runpy.run_path(sys.argv[0], run_name="__main__")

@@ -307,6 +307,35 @@ def fill(sea: Sea, folder: RunFolder, disk: voyages.Disk) -> None:
     jobs.until(lambda: voyages.attempts(folder), "the failed save")
 
 
+@voyage(campaign=True)
+def asked_to_stop_in_an_evaluation(sea: Sea) -> None:
+    folder = sea.embark(evaluation=(10, 1.0))
+    voyages.reach(folder, 10)
+    sea.cluster.run("scancel", "--signal=USR2", "--batch", voyages.job(folder))
+    (only,) = sea.stopped(folder, "cancelled")
+    assert (only["last_step"], only["saved_on_signal"], only["saved_steps"]) == (10, True, [8, 10])
+    evaluated = [event["time"] for event in voyages.events(folder, "evaluation")]
+    assert voyages.events(folder, "stop_requested")[0]["time"] < evaluated[0], "it was asked for during the evaluation"
+
+
+@voyage()
+def killed_in_the_final_evaluation(sea: Sea) -> None:
+    folder = sea.embark(fault={"rank": 1, "step": "evaluation", "how": "kill"})
+    first, second = sea.ended_well(folder)
+    assert (first["class"], first["last_step"], first["newest_checkpoint"]) == ("unknown", STEPS, STEPS)
+    assert (second["evaluate_only"], second["first_step"], second["class"]) == (True, None, "complete")
+    assert {event["which"] for event in voyages.events(folder, "evaluation")} == {"validation", "test"}
+
+
+@voyage(campaign=True)
+def killed_by_its_time_limit(sea: Sea) -> None:
+    """A rank that does not answer cannot save: Slurm ends the job, which is no end of the run, and no loss is hidden."""
+    folder = sea.embark(pace=0.3, fault={"rank": 1, "step": 19, "how": "hang"}, time_limit_minutes=1)
+    first, second = sea.ended_well(folder)
+    assert (first["class"], first["last_step"], first["saved_on_signal"]) == ("time_limit", 18, False)
+    assert (second["resume_step"], second["first_step"]) == (16, 17)
+
+
 @voyage()
 def nan(sea: Sea) -> None:
     folder = sea.embark(fault={"rank": "all", "step": 11, "how": "nan"})

@@ -32,9 +32,13 @@ STEPS, SAVES = 40, 8
 PATIENCE = 300.0  # for a whole run, on a machine that has other work
 
 
-def pairs(root: Path, steps: int, fault: dict[str, Any] | None, pace: float, **profile: Any) -> list[tuple[str, str]]:
-    """Return the settings of a run of two ranks on two nodes."""
+def pairs(
+    root: Path, steps: int, fault: dict[str, Any] | None, pace: float, *, evaluation: tuple[int, float] = (100, 0.0),
+    **profile: Any,
+) -> list[tuple[str, str]]:  # fmt: skip
+    """Return the settings of a run of two ranks on two nodes. ``evaluation``: every so many steps, and how slow."""
     told = {"PYTHON": sys.executable, "FAULT": json.dumps(fault or {}), "PACE": str(pace)}
+    told["SLOW_EVALUATION"] = str(evaluation[1])
     chosen = {
         "paths.runs": str(root / "runs"), "paths.node_local": str(root / "node"), "nodes": 2, "gpus_per_node": 1,
         "segment": 2, "cpus_per_task": 1, "rank_python": str(FAULTY), "time_limit_minutes": 20,
@@ -44,7 +48,7 @@ def pairs(root: Path, steps: int, fault: dict[str, Any] | None, pace: float, **p
         *((f"profile.{key}", json.dumps(value)) for key, value in chosen.items()),
         ("schedule.train_iters", str(steps)), ("schedule.lr_decay_iters", str(steps)),
         ("schedule.lr_warmup_iters", "4"), ("checkpoint.save_interval", str(SAVES)),
-        ("evaluation.eval_interval", "100"),
+        ("evaluation.eval_interval", str(evaluation[0])),
     ]  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Mapping, Sequence
@@ -15,8 +16,10 @@ from seatrial.run.checkpoint import check, checkpoint_folder, list_checkpoints
 from seatrial.supervise import attempt_record, classes, exit_codes, policy, slot
 from seatrial.supervise.excluded import Excluded
 from seatrial.supervise.history import History, past_of, read_history
+from seatrial.supervise.nodes import job_nodes
 from seatrial.supervise.outcome import Outcome
 from seatrial.supervise.policy import Budgets, Decision, Slot
+from seatrial.supervise.requeue import requeue
 from seatrial.supervise.resume import NothingWhole, choose_start
 from seatrial.supervise.returning import bring_back
 
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 0.1
 _ADMITS = "PASS"
+_MOST_EXCLUSIONS = 5  # starts of a job after which a node that keeps coming is put up with
+_PATIENCE_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -106,7 +111,24 @@ class Carrier:
                 raise _Ends(self._end(decision, None))
             self._exclude(decision, last)
             self._before_next(replace(decision, delay_seconds=0.0), last)
+        self._verify_exclusion((last.get("decision") or {}).get("exclude") or ())
         return f"requeued after {last.get('class')}"
+
+    def _verify_exclusion(self, exclude: Sequence[str]) -> None:
+        """Hold this job's nodes against what was left out. Raises _Ends where the job goes back again."""
+        if not exclude or self.job.watch is None:
+            return
+        nodes = job_nodes(os.environ)
+        present = sorted(set(exclude) & set(nodes))
+        self.job.journal.event("exclusion_verified", excluded=list(exclude), nodes=nodes, present=present)
+        if not present:
+            return
+        words = f"Slurm gave {', '.join(present)} to this job, which should be left out"
+        self.job.journal.say(words)
+        if self.job.watch.restart <= _MOST_EXCLUSIONS and self.job.may_requeue:
+            returned = requeue(self.job, exclude, _PATIENCE_SECONDS)
+            if returned.done:
+                raise _Ends(End(exit_codes.NOT_DONE, f"{words}; {returned.words}", classes.NODE_FAILURE, final=False))
 
     def _admitted(self) -> None:
         """A run that waited for a gate starts only where that gate has passed."""

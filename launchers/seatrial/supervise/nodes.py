@@ -28,7 +28,7 @@ def allocation(spec: Mapping[str, Any], environment: Mapping[str, str]) -> Alloc
     if not job:
         raise SeatrialError("this is no Slurm job: SLURM_JOB_ID is unset", fix="submit it with seatrial")
     wanted = int(spec["profile"]["nodes"])
-    nodes = _run(["scontrol", "show", "hostnames", environment.get("SLURM_JOB_NODELIST", "")], environment).split()
+    nodes = job_nodes(environment)
     if len(nodes) < wanted:
         raise SeatrialError(f"the job has {len(nodes)} nodes, the run needs {wanted}", value=" ".join(nodes))
     nodes = nodes[:wanted]
@@ -39,6 +39,11 @@ def allocation(spec: Mapping[str, Any], environment: Mapping[str, str]) -> Alloc
         _address(nodes[0], environment),
         _port(nodes[0], environment),
     )
+
+
+def job_nodes(environment: Mapping[str, str]) -> list[str]:
+    """Return all nodes of this job. Asks no daemon. Raises SeatrialError where the list cannot be read."""
+    return _run(["scontrol", "show", "hostnames", environment.get("SLURM_JOB_NODELIST", "")], environment).split()
 
 
 def _address(node: str, environment: Mapping[str, str]) -> str:
