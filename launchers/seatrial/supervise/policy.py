@@ -7,6 +7,7 @@ failures. Classes that another try cannot mend (NaN, data, user, a person's own 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
@@ -106,7 +107,7 @@ def decide(now: Past, before: Sequence[Past], budgets: Budgets, slot: Slot) -> D
     stretch = _without_progress(now, before)
     if now.name in _REPLACED_QUIETLY:
         return _end_of_slot(now, stretch, budgets, slot)
-    if now.name in _REPEATS and not now.progress and _is_again(now, before):
+    if now.name in _REPEATS and not now.progress and _is_again(now, before, slot):
         where = f"at step {now.step}" if now.step is not None else "before its first step"
         return Decision(STOP, f"twice the same failure {where}: {now.how or now.name}", classes.CRASH_LOOP)
     failures = sum(1 for one in stretch if one.name not in _REPLACED_QUIETLY)
@@ -145,10 +146,19 @@ def _bad_checkpoints(now: Past, before: Sequence[Past]) -> int:
     return count
 
 
-def _is_again(now: Past, before: Sequence[Past]) -> bool:
-    """Whether the failure before was the same one at the same step (slots that ended between do not count)."""
+def _is_again(now: Past, before: Sequence[Past], slot: Slot) -> bool:
+    """Whether the failure before was the same one at the same step (slots that ended between do not count).
+
+    A failure that nobody knows, before the first step, may be the node's, where that was the same both times and can be
+    left out: a program that fails so will do it without that node, too, and then it shows.
+    """
     last = next((one for one in reversed(before) if one.name not in _REPLACED_QUIETLY), None)
-    return last is not None and (last.name, last.how, last.step) == (now.name, now.how, now.step)
+    if last is None or (last.name, last.how, last.step) != (now.name, now.how, now.step):
+        return False
+    may_be_the_node = (
+        now.name == classes.UNKNOWN and now.step is None and now.node is not None and now.node == last.node
+    )
+    return not (may_be_the_node and slot.can_requeue and slot.may_exclude)
 
 
 def _end_of_slot(now: Past, stretch: Sequence[Past], budgets: Budgets, slot: Slot) -> Decision:
@@ -203,7 +213,8 @@ def _restart(now: Past, why: str, failures: int, budgets: Budgets, slot: Slot) -
         left = f"{max(0.0, slot.seconds_left):.0f} s are left of the slot, a start pays after {slot.needed:.0f} s"
         return Decision(REQUEUE, f"{why}; {left}", now.name)
     # The first try at once: most failures pass. Later ones wait, each twice as long, and not all at the same time.
-    delay = 0.0 if failures <= 1 else min(budgets.longest_backoff, budgets.backoff * 2 ** min(failures - 2, 20))
+    delay = 0.0 if failures <= 1 else budgets.backoff * 2 ** min(failures - 2, 20)
     if now.name == classes.DISK_FULL:
         delay = max(delay, budgets.backoff)
-    return Decision(RESTART, why, now.name, delay_seconds=round(delay * (0.5 + slot.spread), 1))
+    delay = min(delay, budgets.longest_backoff) * (0.5 + slot.spread)
+    return Decision(RESTART, why, now.name, delay_seconds=math.floor(delay * 10) / 10)
