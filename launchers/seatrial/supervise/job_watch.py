@@ -30,7 +30,7 @@ class JobFacts:
 
 def parse(said: str, asked_at: float = 0.0) -> Optional[JobFacts]:
     """Return what ``scontrol show job`` said; None for anything else."""
-    fields = dict(_FIELD.findall(said))
+    fields = dict(reversed(_FIELD.findall(said)))  # the first counts: a comment stands behind, and may say anything
     if "JobState" not in fields:
         return None
     restarts = fields.get("Restarts", "")

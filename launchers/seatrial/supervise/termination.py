@@ -10,7 +10,7 @@ from typing import Optional
 from seatrial.supervise.ask import ask
 
 # slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-12-02T16:40:34 DUE TO PREEMPTION ***
-_LINE = re.compile(r"\*\*\* JOB (\d+) ON \S+ CANCELLED AT \S+?(?: DUE TO ([A-Z ]+?))? \*\*\*")
+_LINE = re.compile(r"\*\*\* JOB (\d+) ON \S+ CANCELLED AT \S+?(?: DUE TO ([A-Z ]+?)(?:, [^*]*)?)? \*\*\*")
 _STATES = {
     "PREEMPTION": "PREEMPTED", "JOB REQUEUE": "REQUEUED", "TIME LIMIT": "TIMEOUT", "NODE FAILURE": "NODE_FAIL",
     "": "CANCELLED",
