@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import submitit
 
+_NO_LIMIT_MINUTES = 10 * 365 * 24 * 60  # submitit knows no job without a limit
 
-def submit_local(run_folder: Path, minutes: int) -> submitit.Job[None]:
-    """Start the supervisor of ``run_folder`` as a submitit job with a limit of ``minutes``; return the job.
+
+def submit_local(run_folder: Path, minutes: int | None) -> submitit.Job[None]:
+    """Start the supervisor of ``run_folder`` as a submitit job with a limit of ``minutes``, None for none; return it.
 
     The job goes on when this process ends, and Ctrl-C here does not reach it.
     """
@@ -25,9 +27,9 @@ def submit_local(run_folder: Path, minutes: int) -> submitit.Job[None]:
     from seatrial.supervise.main import job
 
     folder = run_folder / "submitit"
-    folder.mkdir(mode=0o700)
+    folder.mkdir(mode=0o700, exist_ok=True)
     executor = submitit.LocalExecutor(folder=folder)
-    executor.update_parameters(timeout_min=minutes, stderr_to_stdout=True)
+    executor.update_parameters(timeout_min=minutes or _NO_LIMIT_MINUTES, stderr_to_stdout=True)
     with _own_session(), _home_is_this_package(), _own_output(folder / "controller.log"):
         return executor.submit(job, str(run_folder))
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seatrial.check.deep import need_megatron
 from seatrial.data import text
@@ -26,6 +27,9 @@ from seatrial.spec.arguments import arguments
 from seatrial.spec.failures import load_failures
 from seatrial.spec.provenance import Source, provenance, require_clean, source_root
 from seatrial.spec.runspec import RunSpec
+
+if TYPE_CHECKING:
+    import submitit
 
 _ASK_SECONDS = 10.0
 _ACCEPTED = "job_id"  # from here on the folder is a job's: no failure of ours may remove it
@@ -95,7 +99,8 @@ def submit(
         if admission:
             records.append_event(folder.events, "admission", **admission.to_json())
         if script is None:
-            return _start_local(folder, spec)
+            job = start_local(folder, spec)
+            return Submission(folder, lambda: not job.done())
         return _start_slurm(folder, run_id, slurm or Slurm(), ["--hold"] if hold else [])
     except SubmissionUnclear:
         raise
@@ -105,32 +110,44 @@ def submit(
         raise
 
 
-def _start_local(folder: RunFolder, spec: RunSpec) -> Submission:
-    job = submit_local(folder.path, spec.profile["time_limit_minutes"])
-    records.append_event(folder.events, "submitted", executor="local", job_id=job.job_id)
-    return Submission(folder, lambda: not job.done())
-
-
 def _start_slurm(folder: RunFolder, run_id: str, slurm: Slurm, options: Sequence[str]) -> Submission:
+    send(folder, lambda: slurm.submit(["sbatch", *options, str(folder.path / "batch.sh")], run_id))
+    reference = job_reference(folder)
+    alive = at_most_every(_ASK_SECONDS, lambda: not states([reference], slurm)[run_id].final)
+    return Submission(folder, alive)
+
+
+def start_local(folder: RunFolder, spec: RunSpec, **details: Any) -> submitit.Job[None]:
+    """Start the run's supervisor on this machine, and put that on record, with ``details``; return its job."""
+    # Here is no queue to go back to: what carries a run over many slots elsewhere needs one without end.
+    asked = records.now()
+    job = submit_local(folder.path, spec.profile["time_limit_minutes"] if spec.kind == "gate" else None)
+    records.append_event(
+        folder.events, "submitted", executor="local", job_id=job.job_id, submit_time=asked, host=socket.gethostname(),
+        **details,
+    )  # fmt: skip
+    return job
+
+
+def send(folder: RunFolder, sbatch: Callable[[], JobId], **details: Any) -> JobId:
+    """Submit a run by ``sbatch``, leave what submitit needs to start it, and put it on record, with ``details``."""
     from seatrial.slurm.executor import Executor
     from seatrial.supervise.main import job
 
     asked = records.now()
     accepted: list[JobId] = []
 
-    def sbatch() -> str:
-        accepted.append(slurm.submit(["sbatch", *options, str(folder.path / "batch.sh")], run_id))
+    def submitted() -> str:
+        accepted.append(sbatch())
         (folder.path / _ACCEPTED).write_text(f"{accepted[0].number}\n")
         return accepted[0].number
 
-    Executor(folder.path / "submitit", sbatch).submit(job, str(folder.path))
+    Executor(folder.path / "submitit", submitted).submit(job, str(folder.path))
     records.append_event(
         folder.events, "submitted", executor="slurm", job_id=accepted[0].number, cluster=accepted[0].cluster,
-        adopted=accepted[0].adopted, submit_time=asked, user=str(os.getuid()),
+        adopted=accepted[0].adopted, submit_time=asked, user=str(os.getuid()), **details,
     )  # fmt: skip
-    reference = job_reference(folder)
-    alive = at_most_every(_ASK_SECONDS, lambda: not states([reference], slurm)[run_id].final)
-    return Submission(folder, alive)
+    return accepted[0]
 
 
 def spec_document(spec: RunSpec, run_id: str, source: Source, admission: Admission | None = None) -> dict[str, Any]:
