@@ -66,6 +66,9 @@ def happen(step, how: str) -> None:  # type: ignore[no-untyped-def]
         step.poisoned = True
 
 
+if __name__ == "__mp_main__":
+    runpy.run_path(sys.argv[0], run_name="__mp_main__")
+
 if __name__ == "__main__":
     if sys.executable != os.environ["PYTHON"]:
         os.execv(os.environ["PYTHON"], [os.environ["PYTHON"], *sys.argv])

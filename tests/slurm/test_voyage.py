@@ -329,7 +329,7 @@ def killed_in_the_final_evaluation(sea: Sea) -> None:
 
 @voyage(campaign=True)
 def killed_by_its_time_limit(sea: Sea) -> None:
-    """A rank that does not answer cannot save: Slurm ends the job, which is no end of the run, and no loss is hidden."""
+    """A rank that does not answer cannot save. Slurm ends the job, which is not the end of the run."""
     folder = sea.embark(pace=0.3, fault={"rank": 1, "step": 19, "how": "hang"}, time_limit_minutes=1)
     first, second = sea.ended_well(folder)
     assert (first["class"], first["last_step"], first["saved_on_signal"]) == ("time_limit", 18, False)

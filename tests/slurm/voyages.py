@@ -137,13 +137,13 @@ def kill_rank(folder: RunFolder, rank: int = 1) -> None:
 
 
 def processes(folder: RunFolder) -> list[str]:
-    """The command lines of all processes that name the run's folder."""
+    """The command lines of all processes that name the run's folder, in their words or in their environment."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            words = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            if str(folder.path) in words and int(path.name) != os.getpid():
-                found.append(words)
+            words, environment = (path / "cmdline").read_bytes(), (path / "environ").read_bytes()
+            if os.fsencode(folder.path) in words + environment and int(path.name) != os.getpid():
+                found.append(words.replace(b"\0", b" ").decode(errors="replace"))
     return found
 
 

@@ -6,8 +6,11 @@ process that imports this file again.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+import threading
+import time
 from pathlib import Path
 
 PACKAGE_ROOT = Path(__file__).resolve().parents[2]
@@ -21,11 +24,22 @@ def set_import_path() -> None:
         sys.path.insert(0, str(PACKAGE_ROOT))
 
 
+def end_with_parent(poll_seconds: float = 1.0) -> None:
+    """End this process once its parent is gone: a helper of a rank that was killed outright would hold on for ever."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(poll_seconds)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="seatrial-parent", daemon=True).start()
+
+
 def main(arguments: list[str]) -> int:
     """Run the rank to its end; returns the exit code."""
     set_import_path()
     import atexit
-    import os
 
     from seatrial.errors import SeatrialError
     from seatrial.train import exits, plan, stopping
@@ -80,6 +94,7 @@ if __name__ == "__mp_main__":
     # A helper that multiprocessing spawned, for the results of a save: it must outlive the signals that ask for one.
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
+    end_with_parent()
 
 if __name__ == "__main__":
     code = main(sys.argv[1:])
