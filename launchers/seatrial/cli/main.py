@@ -10,6 +10,8 @@ from seatrial.cli import verbs
 from seatrial.cli.converge import converge
 from seatrial.cli.gate import gate
 from seatrial.cli.looking import check, render, verdict
+from seatrial.cli.prune import prune
+from seatrial.cli.requeue import requeue
 from seatrial.errors import SeatrialError
 
 app = typer.Typer(
@@ -21,6 +23,8 @@ app = typer.Typer(
 for command in (gate, converge, render, check, verdict):
     app.command()(command)
 verbs.register(app)
+app.command()(requeue)
+app.command()(prune)
 
 
 def main() -> None:
