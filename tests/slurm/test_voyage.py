@@ -18,9 +18,12 @@ from typing import Any
 
 import pytest
 
+from seatrial.errors import SeatrialError
 from seatrial.run import checkpoint
 from seatrial.run.layout import RunFolder
 from seatrial.sandbox.cluster import Cluster
+from seatrial.slurm.client import Slurm
+from seatrial.slurm.requeue import Wish, requeue
 from tests.slurm import jobs, voyages
 from tests.slurm.conftest import Factory, clusters
 from tests.slurm.voyages import SAVES, STEPS
@@ -341,6 +344,36 @@ def nan(sea: Sea) -> None:
     folder = sea.embark(fault={"rank": "all", "step": 11, "how": "nan"})
     (only,) = sea.stopped(folder, "nan")
     assert (only["failed_step"], only["newest_checkpoint"]) == (11, SAVES)
+
+
+@voyage(campaign=True)
+def brought_back_by_hand(sea: Sea) -> None:
+    """By two people at once, from an older checkpoint than the newest, and without a node."""
+    folder = sea.embark(fault={"rank": "all", "step": 19, "how": "nan"})
+    (first,) = sea.stopped(folder, "nan")
+    slurm = Slurm(environment=os.environ | sea.cluster.environment())
+    refused: list[SeatrialError] = []
+
+    def bring() -> None:
+        try:
+            requeue(folder, Wish("somebody", SAVES, (first["nodes"][0],)), slurm)
+        except SeatrialError as error:
+            refused.append(error)
+
+    people = [threading.Thread(target=bring) for _ in range(2)]
+    for one in people:
+        one.start()
+    for one in people:
+        one.join()
+    assert len(refused) == 1, refused
+    jobs.until(lambda: voyages.events(folder, "decision")[-1]["decision"] == "done", "the second end", 300)
+    assert len(voyages.events(folder, "submitted")) == 2
+    first, second = voyages.attempts(folder)
+    assert (second["why"], second["resume_step"], second["class"]) == ("requeued by hand", SAVES, "complete")
+    assert "iter_0000016: a person asked for an earlier one" in second["passed_over"]
+    assert first["nodes"][0] not in second["nodes"]
+    voyages.same_losses(folder, sea.calm)
+    voyages.nothing_left(sea.cluster, folder)
 
 
 @voyage(campaign=True)
