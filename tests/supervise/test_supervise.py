@@ -65,7 +65,7 @@ def test_complete(tmp_path: Path) -> None:
         ({"all": {"steps": 3}}, exit_codes.NOT_DONE, ["step 3 of 4"]),
         ({"all": {"steps": 0, "final": False}}, exit_codes.NOT_DONE, ["step None of 4"]),
         ({"all": {"final": False}}, exit_codes.NOT_DONE, ["no final test and validation loss"]),
-        ({"2": {"steps": 2}, "all": {"exit": 3}}, 3, ["rank 0", "exit code 3"]),
+        ({"2": {"steps": 2}, "all": {"exit": 3}}, 3, ["exit code 3"]),
         ({"all": {"first": 3}}, exit_codes.RESUME_MISMATCH, ["first step was 3, not 1"]),
     ],
     ids=["exit 42", "others ignore TERM", "killed", "one short", "no step", "no evaluation", "all", "step 3 first"],
