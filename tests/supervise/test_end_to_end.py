@@ -20,7 +20,7 @@ from seatrial.slurm.submit import spec_document
 from seatrial.spec.provenance import Source
 from seatrial.spec.resolve import resolve
 from seatrial.supervise import exit_codes
-from tests.supervise.harness import SOURCES, events, pids_of, record, running, steps
+from tests.supervise.harness import SOURCES, events, pids_of, record, request, running, steps
 
 pytestmark = pytest.mark.train
 LAST = 24
@@ -72,20 +72,20 @@ def test_stopped_and_killed_and_resumed_to_the_end(tmp_path: Path) -> None:
     assert all(r["code"] == 0 and r["record"] for r in stopped["ranks"])
     a_real_checkpoint_is_whole_until_it_is_cut(folder, saved, tmp_path / "copy")
 
+    assert (stopped["class"], stopped["saved_on_signal"]) == ("cancelled", True)
+
+    assert end(start(folder))[0] == exit_codes.STOPPED  # a person ended it: only a person brings it back
+    request(folder)
     process = start(folder)
     reach(folder, saved + 2, process)
     victim = events(folder, "ranks_started")[-1]["pids"][1]
     os.kill(victim, signal.SIGKILL)
     code, log = end(process)
-    killed = record(folder, 1)
-    assert code == 137, log
-    assert killed["reason"] == "rank 1 ended with signal SIGKILL, without an exit record"
-    assert killed["first_step"] == saved + 1
-    assert not any(running(pid) for event in events(folder, "ranks_started") for pid in event["pids"])
-
-    code, log = end(start(folder))
     assert code == exit_codes.DONE, log
-    done = record(folder, 2)
+    killed, done = record(folder, 1), record(folder, 2)
+    assert killed["reason"] == "rank 1 ended with signal SIGKILL, without an exit record"
+    assert (killed["first_step"], killed["decision"]["action"]) == (saved + 1, "restart")
+    assert not any(running(pid) for event in events(folder, "ranks_started") for pid in event["pids"])
     assert (done["outcome"], done["last_step"]) == ("completed", LAST)
     assert {r["code"] for r in done["ranks"]} == {0}
     assert set(steps(folder)) == set(range(1, LAST + 1))

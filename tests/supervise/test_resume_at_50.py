@@ -48,6 +48,7 @@ def test_steps_51_to_100_are_the_undisturbed_runs(recipe: str, tmp_path: Path) -
     started = next(e for e in records.read_lines(disturbed.events) if e["event"] == "ranks_started")
     os.kill(started["pids"][1], signal.SIGKILL)
     assert first.wait() == 128 + signal.SIGKILL
+    records.append_event(disturbed.events, "requeue_requested")
     supervise(disturbed).wait()
     assert records.read_json(disturbed.attempt(1).record)["first_step"] == 51
     curves = [merge_steps(read_steps(folder.metrics)).steps for folder in (undisturbed, disturbed)]
