@@ -164,6 +164,9 @@ class _Run:
     def begin(self) -> Optional[Outcome]:
         """Write the plan and start the ranks, unless a stop was asked for already."""
         if self.job.control.stop:
+            self.stops.ask_why()
+            self.stop = self.job.control.stop
+            self.event("stop_requested", by=self.stop)
             return Outcome(STOPPED, f"asked to stop by {self.job.control.stop} before it began", exit_codes.STOPPED)
         pids = self.ranks.start(self.write_plan)
         self.event("ranks_started", pids=pids, nodes=self.ranks.nodes)

@@ -15,6 +15,7 @@ PERSON, FILE = "seatrial stop", "the stop file"
 TIMER, RANKS = "the time limit", "SIGTERM to the ranks"
 # Slurm looks at time limits every 30 s, so its signal may come that much early.
 SIGNAL_SLACK = 90.0
+_POLL_SECONDS = 0.05
 
 
 class Stops:
@@ -43,6 +44,18 @@ class Stops:
         if asked is not None and not self._deferred and self._signal_counts(seen):
             return asked
         return TIMER if self.late(seen) else None
+
+    def ask_why(self) -> None:
+        """Let Slurm say, for a moment, whether a signal that came between attempts was its own."""
+        if self._watch is None:
+            return
+        asked = time.monotonic()
+        self._watch.refresh()
+        while time.monotonic() - asked < self._answer:
+            facts = self._watch.facts
+            if facts is not None and facts.asked_at >= asked:
+                return
+            time.sleep(_POLL_SECONDS)
 
     def late(self, seen: Seen) -> bool:
         """Whether the job's end is so near that the ranks must be asked now."""
