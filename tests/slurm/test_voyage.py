@@ -43,9 +43,9 @@ class Sea:
     def embark(self, **options: Any) -> RunFolder:
         return voyages.embark(self.cluster, self.root, **options)
 
-    def ended_well(self, folder: RunFolder) -> list[dict[str, Any]]:
+    def ended_well(self, folder: RunFolder, patience: float = voyages.PATIENCE) -> list[dict[str, Any]]:
         """Wait for the end; hold losses, time shares and what is left behind; return the attempts."""
-        decision = voyages.arrive(folder)
+        decision = voyages.arrive(folder, patience)
         assert decision["decision"] == "done", decision
         found = voyages.attempts(folder)
         adds_up(*found)
@@ -226,7 +226,7 @@ def cancelled_by_scancel(sea: Sea) -> None:
 
 def through_time_limits(sea: Sea, pace: float, slots: int) -> None:
     folder = sea.embark(pace=pace, time_limit_minutes=1)
-    found = sea.ended_well(folder)
+    found = sea.ended_well(folder, patience=900)
     assert len(found) > slots
     for one, following in zip(found, found[1:], strict=False):
         assert (one["class"], one["stop"], one["saved_on_signal"]) == ("time_limit", "the time limit", True)
@@ -243,7 +243,7 @@ def time_limit(sea: Sea) -> None:
 
 @voyage(campaign=True)
 def time_limit_three_times(sea: Sea) -> None:
-    through_time_limits(sea, 3.5, 3)
+    through_time_limits(sea, 2.0, 3)
 
 
 @voyage(slurmd_timeout_seconds=15)
