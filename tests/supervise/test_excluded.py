@@ -67,17 +67,16 @@ def test_on_record_for_other_runs_of_the_profile(tmp_path: Path) -> None:
     assert Excluded({**profile(tmp_path), "name": "elsewhere"}, "run-3").nodes() == []
 
 
-@pytest.mark.parametrize(
-    ("answer", "room"),
-    [("echo 36", [True, True, True, False]), ("echo 9", [True, False]), ("exit 1", [True, True, True, True, False])],
-)
-def test_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, room: list[bool]) -> None:
+@pytest.mark.parametrize(("answer", "most"), [("echo 36", 3), ("echo 9", 1), ("exit 1", 4)])
+def test_the_oldest_gives_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, most: int) -> None:
     sinfo = tmp_path / "sinfo"
     sinfo.write_text(f"#!/bin/sh\n{answer}\n")
     sinfo.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     mine = Excluded(profile(tmp_path / "runs"), "run-1")
     (tmp_path / "runs").mkdir()
-    for number, expected in enumerate(room):
-        assert mine.room() is expected, number
-        mine.add([f"n{number}"], "")
+    names = [f"n{number}" for number in range(6)]
+    for name in names:
+        mine.add([name], "")
+    assert mine.nodes() == names[-most:]
+    assert Excluded(profile(tmp_path / "runs", excluded_nodes=0), "run-2").nodes() == []

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from seatrial.slurm.state_records import JobState
 from seatrial.slurm.submit import send, start_local
 from seatrial.slurm.table import from_iso
 from seatrial.spec.runspec import RunSpec
-from seatrial.supervise.excluded import active, path_for
+from seatrial.supervise.excluded import Excluded
 from seatrial.supervise.history import read_history
 
 __all__ = ["Requeued", "Wish", "expand", "requeue"]
@@ -110,6 +111,7 @@ class _Submission:
         # The job that an --after-gate run waited for is long over: what its verdict was has been looked at here.
         options = ["--dependency=singleton", *([f"--exclude={','.join(exclude)}"] if exclude else [])]
         accepted: list[JobId] = []
+        take_back: Callable[[], None] | None = None
         try:
             with requeue_profile.script(changed, self.folder) as script:
                 if changed:
@@ -121,11 +123,13 @@ class _Submission:
                     return accepted[0]
 
                 job = send(self.folder, sbatch, by=self.wish.by, replaces=self.run.job_id.number)
-            if changed:
-                changed.write()
+            take_back = changed.write() if changed else None
             _request(self.folder, self.wish)
         except BaseException as error:
-            _failed(self.folder, self.wish, error, *self._withdraw(accepted))
+            left = self._withdraw(accepted)
+            if take_back is not None:
+                take_back()
+            _failed(self.folder, self.wish, error, *left)
             raise
         _release(self.folder, self.wish, job, self.slurm)
         words = f"submitted as job {job.number}" + (f", without {', '.join(exclude)}" if exclude else "")
@@ -170,8 +174,7 @@ def _to_waiting(
 
 def _to_exclude(folder: RunFolder, profile: Mapping[str, Any], wish: Wish) -> list[str]:
     """Return the nodes that this person, and what other runs have met, leave out."""
-    lines = records.read_lines(path_for(folder.path.parent, str(profile["name"])))
-    return sorted({*wish.exclude, *(one.node for one in active(lines, time.time()))})
+    return sorted({*wish.exclude, *Excluded(profile, folder.path.name).nodes()})
 
 
 def _check_gate(document: Mapping[str, Any]) -> None:
@@ -211,7 +214,8 @@ def _release(folder: RunFolder, wish: Wish, job: JobId, slurm: Slurm) -> None:
 
 def _failed(folder: RunFolder, wish: Wish, error: BaseException, *left: str) -> None:
     reason = "; ".join([error.message if isinstance(error, SeatrialError) else repr(error), *left])
-    records.append_event(folder.events, "requeue_failed", reason=reason, by=wish.by)
+    with contextlib.suppress(OSError):  # what went wrong first is told
+        records.append_event(folder.events, "requeue_failed", reason=reason, by=wish.by)
 
 
 def _document(folder: RunFolder) -> dict[str, Any]:

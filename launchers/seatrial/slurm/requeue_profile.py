@@ -40,7 +40,7 @@ class Changed:
     def write(self) -> Callable[[], None]:
         """Put spec.json and batch.sh in place, and keep the old ones as spec-000.json, batch-000.sh and so on.
 
-        Return what takes it back.
+        Return what takes it back. Raises OSError, and then all is as it was.
         """
         root, number = self.folder.path, 0
         while (root / f"spec-{number:03d}.json").exists():
@@ -48,16 +48,21 @@ class Changed:
         kept = {self.folder.spec: root / f"spec-{number:03d}.json"}
         if self.script is not None:
             kept[root / "batch.sh"] = root / f"batch-{number:03d}.sh"
-        for path, copy in kept.items():
-            shutil.copy2(path, copy)
-        if self.script is not None:
-            _write(root / "batch.sh", self.script)
-        records.write_json(self.folder.spec, dict(self.document))
 
         def take_back() -> None:
             for path, copy in kept.items():
-                copy.replace(path)
+                if copy.exists():
+                    copy.replace(path)
 
+        try:
+            for path, copy in kept.items():
+                shutil.copy2(path, copy)
+            if self.script is not None:
+                _write(root / "batch.sh", self.script)
+            records.write_json(self.folder.spec, dict(self.document))
+        except BaseException:
+            take_back()
+            raise
         return take_back
 
 

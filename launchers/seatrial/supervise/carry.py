@@ -170,7 +170,7 @@ class Carrier:
         end = watch.end_time
         return Slot(
             None if end is None else end - time.time(), slot.needed(longest, lead), can_requeue=self.job.may_requeue,
-            may_exclude=self.excluded is not None and self.excluded.room(), spread=random.random(),
+            may_exclude=self.excluded is not None and self.excluded.most > 0, spread=random.random(),
         )  # fmt: skip
 
     def _write_decision(self, record: Mapping[str, Any], decision: Decision) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Optional
 
@@ -58,18 +59,19 @@ class Excluded:
         self._run = run
 
     def nodes(self) -> list[str]:
-        """Return the nodes to avoid now."""
-        return [one.node for one in active(records.read_lines(self._path), time.time())]
+        """Return the nodes to avoid now: never more than ``most``, so the oldest gives way to a new one."""
+        found = [one.node for one in active(records.read_lines(self._path), time.time())]
+        return found[-self.most :] if self.most else []
 
-    def room(self) -> bool:
-        """Whether one more may be excluded. Asks Slurm how many nodes there are."""
+    @cached_property
+    def most(self) -> int:
+        """How many may be excluded at once. Asks Slurm, once, how many nodes there are."""
         words = ["sinfo", "--noheader", "--format=%D", *([f"--partition={self._partition}"] if self._partition else [])]
         said = (ask(words, seconds=10) or "").split()
         count = sum(int(word) for word in said if word.isdecimal()) or None
-        most = cap(
+        return cap(
             int(self._recovery.get("excluded_nodes", 4)), float(self._recovery.get("excluded_share", 0.1)), count
         )
-        return len(self.nodes()) < most
 
     def add(self, nodes: Sequence[str], reason: str) -> None:
         """Put nodes on record. Raises OSError."""
