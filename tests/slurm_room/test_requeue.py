@@ -16,6 +16,7 @@ import pytest
 from seatrial.errors import SeatrialError
 from seatrial.run import records
 from seatrial.run.layout import RunFolder
+from seatrial.slurm import requeue as module
 from seatrial.slurm import requeue_profile
 from seatrial.slurm.admission import Admission
 from seatrial.slurm.commands import Done
@@ -257,20 +258,28 @@ def test_what_fails_says_so(
     assert len(events(run, "requeue_failed")) == (0 if replies.get("scontrol") == [DOWN] else 1)
 
 
-def test_a_request_that_cannot_be_written_takes_the_job_back(
-    fake: FakeCommands, run: RunFolder, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["", "on another profile"])
+def test_a_request_that_cannot_be_written_takes_all_back(
+    fake: FakeCommands, run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
 ) -> None:
-    from seatrial.slurm import requeue as module
-
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
+    before = {name: (run.path / name).read_bytes() for name in ("spec.json", "batch.sh")}
     monkeypatch.setattr(module, "_request", full)
+    wish = {}
+    if elsewhere:
+        prepare(RunSpec.from_json(records.read_json(run.spec)))
+        answers(fake, run, sbatch=[EMPTY, EMPTY, Reply("8\n")])
+        only_releases(fake)
+        wish = {"profile": profile_file(tmp_path, partition="long")}
     with pytest.raises(OSError, match="No space"):
-        ask(fake, run)
+        ask(fake, run, **wish)
     assert [call[-1] for call in fake.calls("scancel")] == ["8"]
-    assert fake.calls("scontrol") == []
+    assert not any("release" in call for call in fake.calls("scontrol"))
     assert not read_history(run).request.open
+    assert before == {name: (run.path / name).read_bytes() for name in before}
+    assert not (run.path / "spec-000.json").exists()
 
 
 @pytest.mark.parametrize(
