@@ -15,39 +15,45 @@ REPO = Path(__file__).resolve().parents[1]
 TABLE = REPO / "docs" / "campaign.md"
 
 
-def rows(report: Path) -> list[str]:
-    """Return a line of the table for each test of a JUnit report."""
-    found = []
+def rows(report: Path, when: str) -> dict[tuple[str, str], str]:
+    """Return (tests, case) -> its line of the table, for each test of a JUnit report."""
+    found = {}
     for case in ElementTree.parse(report).getroot().iter("testcase"):
         outcome = next((c.tag for c in case if c.tag in ("failure", "error", "skipped")), "passed")
-        module = case.get("classname", "").removeprefix("tests.")
-        found.append(f"| {module} | {case.get('name')} | {outcome} | {float(case.get('time', 0)):.0f} s |")
+        module, name = case.get("classname", "").removeprefix("tests."), str(case.get("name"))
+        found[module, name] = f"| {module} | {name} | {outcome} | {float(case.get('time', 0)):.0f} s | {when} |"
     return found
 
 
+def before() -> dict[tuple[str, str], str]:
+    """Return what the table says of earlier runs; a part of the campaign replaces its own lines only."""
+    lines = TABLE.read_text().splitlines() if TABLE.is_file() else []
+    cells = {line: [cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")}
+    return {(cell[0], cell[1]): line for line, cell in cells.items() if len(cell) == 5 and cell[0] != "tests"}
+
+
 def main() -> int:
-    """Run the campaign; write the table only where every test ran."""
+    """Run the campaign, or the tests that are named; write their lines of the table."""
     report = REPO / ".pytest_cache" / "campaign.xml"
     words = [sys.executable, "-m", "pytest", "-m", "campaign", f"--junitxml={report}", *sys.argv[1:]]
     code = subprocess.run(words, cwd=REPO).returncode
     if code not in (0, 1):
         return code
     head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=REPO, capture_output=True, text=True).stdout
-    about = (
-        f"Run on {datetime.date.today().isoformat()} at commit {head.strip() or 'unknown'}: {os.cpu_count()} cores, "
-        f"Python {platform.python_version()}, torch {version('torch')}, megatron-core {version('megatron-core')}."
-    )
+    when = f"{datetime.date.today().isoformat()}, {head.strip() or 'unknown'}"
     lines = [
         "# Campaign",
         "",
-        "What `make campaign` runs beside `make test`, and how it last ended. CPU ranks throughout: no line here is a",
-        "result on a GPU.",
+        "What `make campaign` runs beside `make test`, and how each last ended, with date and commit. CPU ranks",
+        "throughout: no line here is a result on a GPU. Times are those of each test; the disturbed runs of",
+        "`slurm.test_voyage` sail three at a time, so theirs is the time that was still to wait.",
         "",
-        about,
+        f"Last on {os.cpu_count()} cores, Python {platform.python_version()}, torch {version('torch')}, megatron-core "
+        f"{version('megatron-core')}.",
         "",
-        "| tests | case | outcome | time |",
-        "|---|---|---|---|",
-        *rows(report),
+        "| tests | case | outcome | time | run |",
+        "|---|---|---|---|---|",
+        *(line for _, line in sorted((before() | rows(report, when)).items())),
     ]
     TABLE.write_text("\n".join(lines) + "\n")
     return code

@@ -33,7 +33,7 @@ def test_counts_are_explicit() -> None:
     assert found[0] == "srun"
     for word in (
         "--nodes=2", "--ntasks=8", "--ntasks-per-node=4", "--nodelist=n1,n2", "--cpus-per-task=36", "--no-kill",
-        "--job-name=attempt-003", "--output=/runs/r-1/attempts/003/rank-%5t.log", "--open-mode=append",
+        "--overlap", "--job-name=attempt-003", "--output=/runs/r-1/attempts/003/rank-%5t.log", "--open-mode=append",
     ):  # fmt: skip
         assert word in found
     assert not any("gpus-per-task" in word or "torchrun" in word for word in found)

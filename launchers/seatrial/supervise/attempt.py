@@ -144,7 +144,7 @@ class _Run:
         except BaseException as caught:
             error, interruption = caught, _broken(caught)
         try:
-            self.note(self.ranks.end())
+            self.note(self.abandoned() if self.killed_soon() else self.ranks.end())
             self.follower.close()
         except BaseException as caught:
             error, interruption = error or caught, _broken(caught)
@@ -200,7 +200,6 @@ class _Run:
             self.pass_on_stop()
             interruption = self.interruption()
             if interruption is not None:
-                self.note(self.ranks.end())
                 return interruption
             time.sleep(self.job.patience.poll)
 
@@ -237,6 +236,10 @@ class _Run:
         if watch is None or since is None or time.monotonic() - since < watch.kill_wait - _LAST_SECONDS:
             return False
         return termination.said_in(self.batch_log, watch.job, self.job.log_size) is not None
+
+    def abandoned(self) -> list[Ended]:
+        """Leave the ranks to Slurm, which kills them with this process: waiting for it would cost the record."""
+        return [Ended(rank, -signal.SIGKILL, True) for rank in self.ranks.running]
 
     def pass_on_stop(self) -> None:
         """Let who asks for an end reach the ranks through the stop file, and put on record that it was asked for."""

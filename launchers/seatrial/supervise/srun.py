@@ -151,10 +151,12 @@ class SrunRanks:
         assert self._process is not None
         if self._process.poll() is None:
             step = self._step()
-            if step:
-                ask(["scancel", "--signal=KILL", step], self._environment, _SLURM_SECONDS)
+            told = step and ask(["scancel", "--signal=KILL", step], self._environment, _SLURM_SECONDS)
+            if told is None:
+                # The controller is away. srun itself reaches the nodes: at SIGTERM it kills all tasks.
+                self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_SLURM_SECONDS if step else 1)
+                self._process.wait(_SLURM_SECONDS)
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()

@@ -56,6 +56,8 @@ def srun_words(
         f"--nodelist={','.join(allocation.nodes)}",
         "--distribution=block",
         "--no-kill",
+        # A step that has ended may hold its share a while longer, in the eyes of a controller that was away.
+        "--overlap",
         "--kill-on-bad-exit=0",
         "--wait=0",
         "--unbuffered",
