@@ -229,7 +229,8 @@ def through_time_limits(sea: Sea, pace: float, slots: int) -> None:
     found = sea.ended_well(folder, patience=900)
     assert len(found) > slots
     for one, following in zip(found, found[1:], strict=False):
-        assert (one["class"], one["stop"], one["saved_on_signal"]) == ("time_limit", "the time limit", True)
+        assert (one["class"], one["saved_on_signal"]) == ("time_limit", True)
+        assert one["stop"] in ("the time limit", "SIGUSR2")  # Slurm's signal counts until a save was timed
         assert one["decision"]["action"] == "requeue"
         assert following["first_step"] == one["last_step"] + 1
     states = [state for state, _ in jobs.records(sea.cluster, voyages.job(folder))]

@@ -21,6 +21,9 @@ from seatrial.supervise.step import jit_caches, rank_of_message, srun_words, ste
 _SLURM_SECONDS = 30.0
 _SETTLE_SECONDS = 30.0  # for srun to end once every rank has left its record
 _POLL_SECONDS = 0.05
+# A controller that is just back may refuse a step for want of memory or nodes that it has not heard from yet.
+_REFUSED = b"Unable to create step"
+_REFUSED_SECONDS, _AGAIN_SECONDS = 120.0, 5.0
 _EXIT_CODE = re.compile(r"[Ee]xit(?:ed with exit)? code (\d+)")
 _SIGNALS = {signal.strsignal(number): -number for number in signal.valid_signals()}
 
@@ -38,7 +41,10 @@ class SrunRanks:
         self._running = set(range(int(spec["world_size"])))
         self.nodes: list[str] = []
         self._process: Optional[subprocess.Popen[bytes]] = None
-        self._heard = 0
+        self._heard = self._spoke_from = 0
+        self._words: list[str] = []
+        self._give_up_at = float("-inf")
+        self._again_at: Optional[float] = None
         self._all_recorded_at: Optional[float] = None
 
     def start(self, prepare: Callable[[Sequence[str]], None]) -> list[int]:
@@ -51,12 +57,17 @@ class SrunRanks:
         prepare(self.nodes)
         caches = jit_caches(self._spec["profile"]["paths"]["node_local"], self._spec["run_id"])
         settings = {**caches, **self._spec["environment"]}
-        words = srun_words(self._spec, place, settings, self._attempt, self._command)
+        self._words = srun_words(self._spec, place, settings, self._attempt, self._command)
         self._environment = step_environment(self._environment, settings, place)
+        self._give_up_at = time.monotonic() + _REFUSED_SECONDS
+        return [self._spawn()]
+
+    def _spawn(self) -> int:
         try:
             with self._log.open("ab") as stream:
+                self._spoke_from = stream.tell()
                 self._process = subprocess.Popen(
-                    words,
+                    self._words,
                     stdin=subprocess.DEVNULL,
                     stdout=stream,
                     stderr=subprocess.STDOUT,
@@ -65,7 +76,7 @@ class SrunRanks:
                 )
         except OSError as error:
             raise SeatrialError(f"cannot start srun: {error}", fix="run on a host of the cluster") from error
-        return [self._process.pid]
+        return self._process.pid
 
     @property
     def running(self) -> list[int]:
@@ -75,6 +86,8 @@ class SrunRanks:
     def poll(self) -> list[Ended]:
         """Return the ranks that have ended since the last look: srun says how, or they left their record."""
         over = self._process is None or self._process.poll() is not None  # asked before reading what it said
+        if over and self._refused():
+            return []
         ended = [Ended(rank, status, False) for rank, status in self._said() if rank in self._running]
         self._running -= {end.rank for end in ended}
         for rank in sorted(self._running):
@@ -88,6 +101,22 @@ class SrunRanks:
         self._settle()
         return ended
 
+    def _refused(self) -> bool:
+        """Whether Slurm did not begin the step, and it is worth another try; which is made when it is time."""
+        now = time.monotonic()
+        if self._process is None or now > self._give_up_at:
+            return False
+        with contextlib.suppress(OSError):
+            said = self._log.read_bytes()[self._spoke_from :]
+            if _REFUSED in said and b": task" not in said:
+                if self._again_at is None:
+                    self._again_at = now + _AGAIN_SECONDS
+                elif now >= self._again_at:
+                    self._again_at = None
+                    self._spawn()
+                return True
+        return False
+
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to every rank, through Slurm."""
         step = self._step()
@@ -96,6 +125,7 @@ class SrunRanks:
 
     def end(self, grace_seconds: float = 0.0) -> list[Ended]:
         """Give what still runs ``grace_seconds`` to end by itself, then kill the step. Returns as poll."""
+        self._give_up_at = float("-inf")
         ended = self.poll()
         deadline = time.monotonic() + grace_seconds
         while self._running and time.monotonic() < deadline:
