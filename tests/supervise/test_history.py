@@ -113,3 +113,13 @@ def test_a_request_before_the_first_attempt(tmp_path: Path) -> None:
     folder = make(tmp_path)
     records.append_event(folder.events, "requeue_requested")
     assert read_history(folder).request == Request(open=True)
+
+
+def test_a_request_that_came_to_nothing_does_not_count(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run")
+    records.append_event(folder.events, "attempt_started", attempt=0)
+    records.append_event(folder.events, "requeue_requested", from_step=8)
+    records.append_event(folder.events, "requeue_requested", from_step=4)
+    records.append_event(folder.events, "requeue_failed")
+    request = read_history(folder).request
+    assert (request.from_step, request.after_attempt, request.open) == (8, 0, True)

@@ -74,7 +74,7 @@ class Carrier:
             if decision.final:
                 return self._end(decision, finished.outcome)
             if decision.action in (policy.REQUEUE, policy.REQUEUE_EXCLUDING):
-                return self._leave(decision, finished)
+                return self._leave(decision, finished, history.request.exclude)
             self._before_next(decision, finished.record)
             why = f"{decision.action} after {finished.record['class']}"
 
@@ -210,8 +210,8 @@ class Carrier:
         while time.monotonic() < deadline and self.job.control.stop is None:
             time.sleep(_POLL_SECONDS)
 
-    def _leave(self, decision: Decision, finished: Any) -> End:
-        exclude = sorted({*decision.exclude, *(self.excluded.nodes() if self.excluded else ())})
+    def _leave(self, decision: Decision, finished: Any, by_hand: Sequence[str]) -> End:
+        exclude = sorted({*decision.exclude, *by_hand, *(self.excluded.nodes() if self.excluded else ())})
         returned = bring_back(self.job, finished.record, exclude)
         self.job.journal.event("returned", done=returned.done, words=returned.words, excluded=list(returned.excluded))
         self.job.journal.say(returned.words)

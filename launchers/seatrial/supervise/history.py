@@ -93,9 +93,16 @@ def past_of(found: Sequence[Mapping[str, Any]]) -> list[Past]:
 
 def _request(events: Sequence[Mapping[str, Any]]) -> Request:
     """Return the newest request by hand. Taken up: an attempt has begun since."""
-    at = max((n for n, event in enumerate(events) if event.get("event") == "requeue_requested"), default=None)
-    if at is None:
+    made: list[int] = []
+    for n, event in enumerate(events):
+        if event.get("event") == "requeue_requested":
+            made.append(n)
+        elif event.get("event") == "requeue_failed" and made:
+            begun = any(one.get("event") == "attempt_started" for one in events[made[-1] : n])
+            made = made if begun else made[:-1]  # it came to nothing
+    if not made:
         return Request()
+    at = made[-1]
     asked = events[at]
     started = [event for event in events[:at] if event.get("event") == "attempt_started"]
     return Request(

@@ -45,7 +45,7 @@ def _kept(folder: RunFolder, number: int) -> Any:
 
 def _close(job: Job, attempt: Attempt) -> None:
     events = _events(job.folder, attempt.number)
-    logs = [attempt.rank_log(rank) for rank in range(int(job.spec["world_size"]))]
+    logs = [attempt.rank_log(rank) for rank in range(_ranks(job, attempt))]
     follower = LogFollower(logs, attempt.number, job.journal, recorded=_recorded(job.folder, attempt.number))
     follower.close()
     _times(follower, events)
@@ -63,6 +63,14 @@ def _close(job: Job, attempt: Attempt) -> None:
         ended if began is None else began, ended, ends, logs, follower.seen, asked,
         Outcome(FAILED, _REASON, _code(ends)), lost=slurm,
     ))  # fmt: skip
+
+
+def _ranks(job: Job, attempt: Attempt) -> int:
+    """Return how many ranks the attempt had: by its plan, as a person may have changed the profile since."""
+    try:
+        return int(records.read_json(attempt.plan)["world_size"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return int(job.spec["world_size"])
 
 
 def _code(ends: Sequence[RankEnd]) -> int:

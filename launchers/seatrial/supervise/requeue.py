@@ -79,7 +79,8 @@ def resubmit(job: Job) -> Returned:
     assert job.watch is not None
     asked = records.now()
     script = job.folder.path / "batch.sh"
-    said = ask(["sbatch", "--parsable", str(script)], outside_of_this_job())
+    # The script may name a gate that it waited for; Slurm can have forgotten that one by now.
+    said = ask(["sbatch", "--parsable", "--dependency=singleton", str(script)], outside_of_this_job())
     found = _ID.match((said or "").strip())
     if found is None:
         return Returned(False, "the run could not be submitted again from here")
