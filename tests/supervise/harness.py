@@ -71,7 +71,7 @@ def start(
     code = (
         f"import sys; sys.path.insert(0, {str(SOURCES)!r})\n"
         "from seatrial.supervise.main import supervise\n"
-        "from seatrial.supervise.attempt import Patience\n"
+        "from seatrial.supervise.job import Patience\n"
         f"{before}\n"
         f"patience = Patience(stragglers={stragglers})\n"
         f"sys.exit(supervise({str(folder.path)!r}, {list(program)!r}, patience))"

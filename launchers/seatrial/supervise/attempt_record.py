@@ -23,7 +23,7 @@ from seatrial.supervise.signatures import tail
 from seatrial.supervise.slot import Longest
 
 if TYPE_CHECKING:
-    from seatrial.supervise.attempt import Job
+    from seatrial.supervise.job import Job
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,9 @@ def finish(job: Job, facts: Facts) -> Finished:
     found = classify(_evidence(job, facts, outcome))
     outcome = _of_the_first(outcome, ends, found)
     record = _record(job, facts, outcome, found)
+    if facts.attempt.record.is_file():
+        # Slurm took this run from here: the supervisor that has it now has closed the attempt already.
+        return Finished(facts.attempt, outcome, record)
     write(job, facts.attempt, record)
     _tell(job, facts, outcome, found)
     return Finished(facts.attempt, outcome, record)

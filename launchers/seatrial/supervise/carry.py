@@ -14,6 +14,7 @@ from seatrial.errors import SeatrialError
 from seatrial.run import records, retention
 from seatrial.run.checkpoint import check, checkpoint_folder, list_checkpoints
 from seatrial.supervise import attempt_record, classes, exit_codes, policy, slot
+from seatrial.supervise.attempt import run_attempt
 from seatrial.supervise.excluded import Excluded
 from seatrial.supervise.history import History, past_of, read_history
 from seatrial.supervise.nodes import job_nodes
@@ -24,7 +25,7 @@ from seatrial.supervise.resume import NothingWhole, choose_start
 from seatrial.supervise.returning import bring_back
 
 if TYPE_CHECKING:
-    from seatrial.supervise.attempt import Job
+    from seatrial.supervise.job import Job
 
 _POLL_SECONDS = 0.1
 _ADMITS = "PASS"
@@ -142,8 +143,6 @@ class Carrier:
 
     def _attempt(self, history: History, why: str) -> Any:
         """Run one attempt, unless a mistake or what is there already makes it needless: then the end."""
-        from seatrial.supervise.attempt import run_attempt
-
         target = self.job.target
         try:
             start = choose_start(self.job.folder, history, target.step, target.evaluations)

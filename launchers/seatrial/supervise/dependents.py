@@ -11,7 +11,7 @@ from seatrial.supervise import classes, exit_codes
 from seatrial.supervise.ask import ask
 
 if TYPE_CHECKING:
-    from seatrial.supervise.attempt import Job
+    from seatrial.supervise.job import Job
 
 FILE = "dependents.json"
 

@@ -18,7 +18,7 @@ from seatrial.supervise.outcome import FAILED, Outcome
 from seatrial.supervise.resume import Start
 
 if TYPE_CHECKING:
-    from seatrial.supervise.attempt import Job
+    from seatrial.supervise.job import Job
 
 _REASON = "its supervisor ended without a record (killed, or the host was lost)"
 

@@ -17,11 +17,11 @@ from seatrial.judge.gate import judge_run
 from seatrial.run import checkpoint, records, retention
 from seatrial.run.layout import RunFolder
 from seatrial.supervise import classes, exit_codes, termination
-from seatrial.supervise.attempt import Job, Patience
 from seatrial.supervise.carry import Carrier, End
 from seatrial.supervise.control import Control
 from seatrial.supervise.dependents import cancel_dependents
 from seatrial.supervise.janitor import Janitor
+from seatrial.supervise.job import Job, Patience
 from seatrial.supervise.job_watch import JobWatch
 from seatrial.supervise.journal import Journal
 from seatrial.supervise.lock import only_supervisor

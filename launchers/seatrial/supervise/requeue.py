@@ -18,7 +18,7 @@ from seatrial.supervise.ask import ask, outside_of_this_job
 from seatrial.supervise.job_watch import parse
 
 if TYPE_CHECKING:
-    from seatrial.supervise.attempt import Job
+    from seatrial.supervise.job import Job
 
 _TRY_SECONDS = 5.0
 _NEVER = ("disabled", "access/permission denied", "invalid user")

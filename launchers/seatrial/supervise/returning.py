@@ -11,7 +11,7 @@ from seatrial.supervise.job_watch import parse
 from seatrial.supervise.requeue import Returned, exclude_nodes, requeue, resubmit
 
 if TYPE_CHECKING:
-    from seatrial.supervise.attempt import Job
+    from seatrial.supervise.job import Job
 
 BY_ITSELF, REQUEUE, RESUBMIT = "by itself", "requeue", "resubmit"
 _PATIENCE_SECONDS = 1800.0  # for a controller that is away, while the nodes are ours
