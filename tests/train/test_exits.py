@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from seatrial.errors import SeatrialError
+from seatrial.train import exits
 from seatrial.train.exits import ExitRecord
 
 
@@ -52,3 +55,21 @@ def test_a_folder_that_is_gone_hides_nothing(tmp_path: Path, capsys: pytest.Capt
     record = ExitRecord(tmp_path / "gone", 3, 1)
     assert record.ended(ValueError, ValueError("first cause"), None) == 1
     assert "cannot write" in capsys.readouterr().out
+
+
+def test_what_a_killed_rank_left_goes_with_the_next_one(tmp_path: Path) -> None:
+    code = (
+        "import sys, os, signal\n"
+        f"sys.path.insert(0, {str(Path(exits.__file__).parents[2])!r})\n"
+        "from seatrial.train import exits\n"
+        "exits.own_temporary_folder('run-1', int(sys.argv[1]))\n"
+        "if sys.argv[2] == 'killed': os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+
+    def run(rank: int, how: str) -> list[str]:
+        subprocess.run([sys.executable, "-c", code, str(rank), how], env={"TMPDIR": str(tmp_path)})
+        return [path.name for path in tmp_path.iterdir()]
+
+    assert len(run(0, "killed")) == 1
+    assert len(run(1, "killed")) == 2
+    assert len(run(0, "ended")) == 1, "its own is gone, and what was left of it; not what is another rank's"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import hashlib
 import os
 import shutil
 import socket
@@ -89,12 +90,17 @@ def end_helpers() -> None:
         child.join()
 
 
-def own_temporary_folder() -> None:
+def own_temporary_folder(run_id: str, rank: int) -> None:
     """Give this rank and its helpers a temporary folder of their own, which goes when the rank ends.
 
-    A helper that is ended by ``end_helpers`` does not tidy up after itself.
+    A helper that is ended by ``end_helpers`` does not tidy up after itself. What an earlier attempt's rank, killed
+    outright, left on this node goes now.
     """
-    tempfile.tempdir = tempfile.mkdtemp(prefix=_TEMPORARY)
+    # Short: the sockets of multiprocessing lie in it, and their paths have at most 107 bytes.
+    prefix = f"{_TEMPORARY}{hashlib.sha256(run_id.encode()).hexdigest()[:8]}-{rank}-"
+    for leftover in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    tempfile.tempdir = tempfile.mkdtemp(prefix=prefix)
     os.environ["TMPDIR"] = tempfile.tempdir
     atexit.register(_remove_temporary_folder)
 

@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> int:
         print(f"seatrial: {error}", file=sys.stderr, flush=True)
         return error.exit_code
 
-    exits.own_temporary_folder()
+    exits.own_temporary_folder(the_plan.run_id, rank)
     record = exits.ExitRecord(the_plan.attempt_folder, rank, local_rank)
     atexit.register(record.leftover)
     try:
