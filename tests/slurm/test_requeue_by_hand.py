@@ -106,6 +106,7 @@ def test_a_job_that_slurm_holds_is_released(on_cluster: Cluster, tmp_path: Path)
     assert on_cluster.run("scontrol", "requeuehold", only).returncode == 0
     jobs.until(lambda: "held" in jobs.field(on_cluster, only, "Reason").lower(), "it is held")
     jobs.until(lambda: folder.attempt(0).record.is_file(), "the record of its first attempt")
+    jobs.until(lambda: jobs.state(on_cluster, only) == "PENDING", "it has left its nodes")
     done = requeue(folder, "--exclude", bad)
     assert done.returncode == 0, done.stderr
     assert f"released job {only}" in done.stdout

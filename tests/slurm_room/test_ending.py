@@ -22,7 +22,7 @@ import signal, sys, time
 from pathlib import Path
 from seatrial.run.layout import RunFolder
 from seatrial.supervise.lock import only_supervisor
-with only_supervisor(RunFolder(Path(sys.argv[1]))):
+with only_supervisor(RunFolder(Path(sys.argv[1])), None, 0):
     print("held", flush=True)
     time.sleep(600)
 """

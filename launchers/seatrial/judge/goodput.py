@@ -97,7 +97,7 @@ def attempt_shares(
         own = min(line.own, end - at)
         again = own * line.replayed / line.count
         saved, evaluated = marks.split(at, end, end - at - own, line.before, line.step)
-        productive, replayed = productive + own - again, replayed + again
+        productive, replayed = productive + max(0.0, own - again), replayed + again
         saving, evaluating, at = saving + saved, evaluating + evaluated, end
     saved, evaluated = marks.split(at, wall, wall - at, lines[-1].step if lines else 0, None)
     again_steps = sum(line.replayed for line in lines)

@@ -71,7 +71,8 @@ def _pretrain(plan: Plan, place: Place, on_listening: Callable[[], None]) -> Non
         raise
     finally:
         if step.first_iteration is not None:
-            evidence.print("end", args.curr_iteration + 1)
+            # Where only the final evaluation is made up, the loop never counted.
+            evidence.print("end", getattr(args, "curr_iteration", args.iteration - 1) + 1)
     _take_down()
 
 
