@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from seatrial.check.blame import Finding, argument, set_flag
 from seatrial.check.datasets import host_path
+from seatrial.run import records
 from seatrial.spec.runspec import RunSpec
 
 
@@ -47,10 +47,10 @@ def tokenizer_vocabulary(spec: RunSpec) -> Vocabulary | None:
     if not isinstance(name, str) or not Path(name).is_absolute():
         return None  # a name on a hub, or a path that means nothing here
     folder = Path(host_path(name, (spec.profile.get("container") or {}).get("mounts") or ()))
-    size = _highest_id(_read(folder / "tokenizer.json"))
+    size = _highest_id(records.read_object(folder / "tokenizer.json") or {})
     if size is not None:
         return Vocabulary(size, f"{name}/tokenizer.json")
-    config = _read(folder / "config.json")
+    config = records.read_object(folder / "config.json") or {}
     inner = config.get("text_config")  # of a model that also sees
     size = config.get("vocab_size") or (inner.get("vocab_size") if isinstance(inner, dict) else None)
     return Vocabulary(size, f"{name}/config.json", exact=False) if isinstance(size, int) else None
@@ -69,11 +69,3 @@ def _highest_id(data: dict[str, Any]) -> int | None:
     ids += [token.get("id") for token in added if isinstance(token, dict)] if isinstance(added, list) else []
     numbers = [number for number in ids if isinstance(number, int)]
     return max(numbers) + 1 if numbers else None
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return data if isinstance(data, dict) else {}

@@ -35,7 +35,7 @@ from seatrial.judge.records import (
 )
 from seatrial.run.checkpoint import DELETED, check, checkpoint_folder
 from seatrial.run.layout import RunFolder
-from seatrial.run.records import read_lines
+from seatrial.run.records import read_lines, read_object
 
 _CHUNK = 1 << 20
 _R = TypeVar("_R", StepRecord, EvaluationRecord, SaveRecord, Evidence, ArgumentDump, ExitNotice)
@@ -194,11 +194,8 @@ def _expectations(spec: Mapping[str, Any], folder: Path) -> Expectations:
 
 def _interrupted(record: Path) -> Optional[str]:
     """Return what ended the attempt from outside, in the words of its record; None where nothing did."""
-    try:
-        data = json.loads(record.read_bytes())
-        name, node = data.get("class"), data.get("failed_node")
-    except (OSError, ValueError, AttributeError):
-        return None
+    data = read_object(record) or {}
+    name, node = data.get("class"), data.get("failed_node")
     if name not in _FROM_OUTSIDE:
         return None
     return f"{name}{f' of {node}' if node else ''}: {data.get('class_why')}"
@@ -230,9 +227,8 @@ def _checkpoints(root: Path, steps: Iterable[int]) -> Iterator[tuple[int, Checkp
 def _deleted(path: Path) -> dict[int, bool]:
     """Return step -> whether it was whole, of checkpoints that the supervisor deleted after the verdict."""
     try:
-        data = json.loads(path.read_bytes())
-        return {int(step): state["whole"] is True for step, state in data.items()}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return {int(step): state["whole"] is True for step, state in (read_object(path) or {}).items()}
+    except (ValueError, TypeError, KeyError):
         return {}
 
 

@@ -36,9 +36,9 @@ class AttemptRecord:
     steps: Steps = field(default_factory=Steps)
 
 
-def read_events(folder: RunFolder) -> list[Mapping[str, Any]]:
+def read_events(folder: RunFolder) -> Sequence[Mapping[str, Any]]:
     """Return the events, oldest first; what is none is passed over."""
-    return [event for event in records.read_lines(folder.events) if isinstance(event, dict)]
+    return records.read_objects(folder.events)
 
 
 def read_history(
@@ -64,7 +64,7 @@ class _Reader:
 
     def _attempt(self, attempt: Attempt, last: bool) -> AttemptRecord:
         number = attempt.number
-        data = _document(attempt) or self._told(number, "attempt_record").get("record") or {}
+        data = records.read_object(attempt.record) or self._told(number, "attempt_record").get("record") or {}
         over = bool(data) or bool(self._told(number, "attempt_ended"))
         data = _together(self._from_events(number), data)
         started = clock.of_record(data.get("started"))
@@ -156,14 +156,6 @@ def _together(told: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, A
     if isinstance(told.get("decision"), dict) and isinstance(record.get("decision"), dict):
         data["decision"] = {**told["decision"], **record["decision"]}
     return data
-
-
-def _document(attempt: Attempt) -> dict[str, Any]:
-    try:
-        data = records.read_json(attempt.record)
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return data if isinstance(data, dict) else {}
 
 
 def _recorded(data: Mapping[str, Any]) -> tuple[Optional[Shares], Optional[Steps]]:

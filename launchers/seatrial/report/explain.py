@@ -72,11 +72,7 @@ def _iso(seconds: float | None) -> str | None:
 
 
 def _admission(folder: RunFolder) -> Any:
-    try:
-        spec = records.read_json(folder.spec)
-    except (OSError, ValueError):
-        return None
-    return spec.get("admission") if isinstance(spec, dict) else None
+    return (records.read_object(folder.spec) or {}).get("admission")
 
 
 def _excluded(history: Iterable[AttemptRecord], events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

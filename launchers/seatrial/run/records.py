@@ -10,6 +10,7 @@ import json
 import math
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
@@ -21,7 +22,12 @@ _MODE = 0o600
 
 def now() -> str:
     """Return the time as ISO 8601 in UTC, to the microsecond."""
-    return datetime.now(timezone.utc).isoformat(timespec="microseconds")
+    return iso(time.time())
+
+
+def iso(seconds: float) -> str:
+    """Return a time (seconds since 1970) as ``now`` writes it."""
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="microseconds")
 
 
 def encode_float(value: Optional[float]) -> Union[float, str, None]:
@@ -89,6 +95,20 @@ def append_event(path: Path, event: str, /, **details: Any) -> None:
 def read_lines(path: Path) -> Iterator[Any]:
     """Yield every whole JSON line; torn ones are skipped, a missing file has none."""
     yield from Tail(path).read()
+
+
+def read_objects(path: Path) -> list[dict[str, Any]]:
+    """Return the JSON objects among the lines, oldest first. Raises OSError as ``read_lines`` does."""
+    return [line for line in read_lines(path) if isinstance(line, dict)]
+
+
+def read_object(path: Path) -> Optional[dict[str, Any]]:
+    """Return a document that is a JSON object; None where there is none, or none that can be read."""
+    try:
+        data = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return data if isinstance(data, dict) else None
 
 
 def read_json(path: Path) -> Any:

@@ -81,10 +81,10 @@ class Wanted:
 
 def read_gate(folder: RunFolder) -> Gate | None:
     """Return the gate in ``folder``; None where it holds none. Never raises for what lies in it."""
-    spec = _document(folder.spec)
+    spec = records.read_object(folder.spec)
     if spec is None or spec.get("kind") != "gate":
         return None
-    verdict = _document(folder.verdict)
+    verdict = records.read_object(folder.verdict)
     return Gate(folder, spec, verdict, _judged(folder) if verdict else None)
 
 
@@ -195,7 +195,7 @@ def _rule(wanted: Wanted) -> str:
 def _judged(folder: RunFolder) -> datetime | None:
     """Return when the verdict was given: its event's time, else its file's."""
     try:
-        events = [event for event in records.read_lines(folder.events) if isinstance(event, dict)]
+        events = records.read_objects(folder.events)
         times = [event["time"] for event in events if event.get("event") == "verdict"]
         if times:
             return datetime.fromisoformat(times[-1]).astimezone(timezone.utc)
@@ -205,11 +205,3 @@ def _judged(folder: RunFolder) -> datetime | None:
         return datetime.fromtimestamp(folder.verdict.stat().st_mtime, timezone.utc)
     except OSError:
         return None
-
-
-def _document(path: Path) -> dict[str, Any] | None:
-    try:
-        data = records.read_json(path)
-    except (OSError, ValueError, RecursionError):
-        return None
-    return data if isinstance(data, dict) else None

@@ -15,7 +15,7 @@ _LAST_STEPS = 10  # by then the caches are warm
 
 def measured(gate: Gate) -> Measured | None:
     """Return what is on record; None without step times. Never raises for what lies in the folder."""
-    lines = [line for line in records.read_lines(gate.folder.metrics) if isinstance(line, dict)][-_LAST_STEPS:]
+    lines = records.read_objects(gate.folder.metrics)[-_LAST_STEPS:]
     times = [time for time in (_number(line.get("step_time_ms")) for line in lines) if time]
     gpus, sequences, length = (
         gate.spec.get("world_size"), _field(gate.spec, "global_batch_size"), _field(gate.spec, "seq_length")
@@ -23,7 +23,7 @@ def measured(gate: Gate) -> Measured | None:
     if not times or not isinstance(gpus, int) or not isinstance(sequences, int) or not isinstance(length, int):
         return None
     attempts = gate.folder.attempts()
-    record = _record(attempts[-1].record) if attempts else {}
+    record = (records.read_object(attempts[-1].record) if attempts else None) or {}
     seconds = record.get("seconds")
     seconds = seconds if isinstance(seconds, dict) else {}
     saves, saving = len(record.get("saved_steps") or []), _number(seconds.get("saving"))
@@ -36,14 +36,6 @@ def measured(gate: Gate) -> Measured | None:
 def _field(spec: Mapping[str, Any], dest: str) -> Any:
     fields = spec.get("fields") or {}
     return next((f.get("value") for key, f in fields.items() if key.partition(".")[2] == dest), None)
-
-
-def _record(path: Any) -> dict[str, Any]:
-    try:
-        data = records.read_json(path)
-    except (OSError, ValueError):
-        return {}
-    return data if isinstance(data, dict) else {}
 
 
 def _number(value: Any) -> float | None:

@@ -76,7 +76,7 @@ def withdraw(folder: RunFolder, why: str, slurm: Slurm) -> str:
     Raises CommandFailed where the job may live on.
     """
     slurm.cancel(job_id(folder))
-    events = [event for event in records.read_lines(folder.events) if isinstance(event, dict)]
+    events = records.read_objects(folder.events)
     if not any(event.get("class") == DEPENDENCY_FAILED for event in events):
         records.append_event(
             folder.events, "decision", decision="stop", action="stop", reason=why,

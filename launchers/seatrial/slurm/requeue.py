@@ -59,7 +59,7 @@ def requeue(folder: RunFolder, wish: Wish, slurm: Slurm) -> Requeued:
     check_class(wish)
     with requeue_queue.only_one(folder):
         document = _document(folder)
-        submitted = [event for event in _events(folder) if event.get("event") == "submitted"]
+        submitted = [event for event in records.read_objects(folder.events) if event.get("event") == "submitted"]
         host = str((document.get("provenance") or {}).get("host") or "")
         run = RunJob(folder.path, submitted[-1] if submitted else {}, host)
         state = job_states([run], slurm)[folder.path]
@@ -226,10 +226,6 @@ def _document(folder: RunFolder) -> dict[str, Any]:
     if not isinstance(document, dict) or not {"kind", "profile", "fields"} <= document.keys():
         raise SeatrialError("not the spec of a run", file=folder.spec)
     return document
-
-
-def _events(folder: RunFolder) -> list[dict[str, Any]]:
-    return [event for event in records.read_lines(folder.events) if isinstance(event, dict)]
 
 
 def _age(submitted: Mapping[str, Any]) -> float | None:

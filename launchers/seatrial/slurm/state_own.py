@@ -15,11 +15,11 @@ def read_own(ref: JobRef) -> Own:
     Only a decision that no newer attempt follows is an end. Its state is what Slurm would say of such an exit code.
     """
     try:
-        events = [event for event in records.read_lines(RunFolder(ref.folder).events) if isinstance(event, dict)]
+        events = records.read_objects(RunFolder(ref.folder).events)
     except OSError as error:
         return Own(f"its records cannot be read: {error}")
     # A quick job writes before the submission does, so it is the time and not the order that tells its events apart.
-    sent = next((event for event in reversed(events) if event.get("event") == "submitted"), {})
+    sent: dict[str, Any] = next((event for event in reversed(events) if event.get("event") == "submitted"), {})
     since = str(sent.get("submit_time") or sent.get("time") or "")
     current = [e for e in events if e.get("event") not in ("created", "submitted") and str(e.get("time", "")) >= since]
     if not current:

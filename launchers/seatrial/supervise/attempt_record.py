@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -143,8 +142,8 @@ def _record(job: Job, facts: Facts, outcome: Outcome, found: Classified) -> dict
         "schema": records.SCHEMA, "attempt": facts.attempt.number, "why": facts.why,
         "job": watch and {"id": watch.job, "restart": watch.restart, "host": os.environ.get("SLURMD_NODENAME")},
         "resume_step": start.step, "checkpoint_why": start.why, "passed_over": list(start.passed_over),
-        "evaluate_only": start.evaluate_only, "nodes": list(facts.nodes), "started": iso(facts.began),
-        "ended": iso(facts.ended), "first_step": seen.first_step, "last_step": seen.last_step,
+        "evaluate_only": start.evaluate_only, "nodes": list(facts.nodes), "started": records.iso(facts.began),
+        "ended": records.iso(facts.ended), "first_step": seen.first_step, "last_step": seen.last_step,
         "saved_steps": seen.saved_steps, "stop": facts.stop, "saved_on_signal": saved_on_signal(facts.stop, seen),
         "ranks": [end.to_json() for end in facts.ends], "first_failed_rank": found.rank, "failed_node": found.node,
         "last_lines": list(found.lines), "outcome": outcome.outcome, "reason": outcome.reason,
@@ -187,8 +186,3 @@ def newest_whole(folder: Path) -> Optional[int]:
     """Return the step of the newest whole checkpoint."""
     paths = reversed(checkpoint.list_checkpoints(folder))
     return next((state.step for path in paths if (state := checkpoint.check(path)).whole), None)
-
-
-def iso(seconds: float) -> str:
-    """Return a time as records have it."""
-    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="microseconds")

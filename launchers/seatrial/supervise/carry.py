@@ -136,7 +136,7 @@ class Carrier:
         admission = self.job.spec.get("admission") or {}
         if admission.get("how") != "after-gate" or not admission.get("folder"):
             return
-        verdict = (_document(Path(str(admission["folder"])) / "verdict.json") or {}).get("verdict")
+        verdict = (records.read_object(Path(str(admission["folder"])) / "verdict.json") or {}).get("verdict")
         if verdict != _ADMITS:
             reason = f"the gate {admission.get('gate')} did not pass: {verdict or 'it has no verdict'}"
             raise _Ends(End(exit_codes.DEPENDENCY_FAILED, reason, classes.DEPENDENCY_FAILED))
@@ -225,13 +225,6 @@ class Carrier:
         code = outcome.exit_code if outcome is not None else exit_codes.NOT_DONE
         reason = decision.reason if outcome is None else f"{outcome.reason}; {decision.reason}"
         return End(code or exit_codes.NOT_DONE, reason, decision.name)
-
-
-def _document(path: Path) -> Any:
-    try:
-        return records.read_json(path)
-    except (OSError, ValueError):
-        return None
 
 
 class _Ends(Exception):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
+from seatrial.run import records
 from seatrial.supervise.exit_codes import of_wait_status
 
 _TAIL_BYTES = 1 << 16
@@ -72,11 +72,7 @@ def signal_name(number: int) -> str:
 
 def read_exit_record(path: Path) -> Optional[Mapping[str, Any]]:
     """Return a rank's exit record; None where there is none, or none that can be read."""
-    try:
-        data = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None
-    return data if isinstance(data, dict) else None
+    return records.read_object(path)
 
 
 def first_bad(ends: Sequence[RankEnd], weights: Optional[Mapping[int, int]] = None) -> Optional[RankEnd]:

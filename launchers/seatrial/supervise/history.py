@@ -47,8 +47,8 @@ class History:
 
 def read_history(folder: RunFolder) -> History:
     """Return the history of a run. Every attempt must have its record (lost.close_lost_attempts sees to that)."""
-    found = [record for attempt in folder.attempts() if isinstance(record := _read(attempt.record), dict)]
-    events = [event for event in records.read_lines(folder.events) if isinstance(event, dict)]
+    found = [record for attempt in folder.attempts() if (record := records.read_object(attempt.record)) is not None]
+    events = records.read_objects(folder.events)
     request = _request(events)
     decisions = [event for event in events if event.get("event") == "decision"]
     return History(
@@ -110,10 +110,3 @@ def _request(events: Sequence[Mapping[str, Any]]) -> Request:
         max((int(event["attempt"]) for event in started), default=-1),
         not any(event.get("event") == "attempt_started" for event in events[at:]),
     )  # fmt: skip
-
-
-def _read(path: Any) -> Any:
-    try:
-        return records.read_json(path)
-    except (OSError, ValueError):
-        return None

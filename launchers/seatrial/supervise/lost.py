@@ -67,10 +67,8 @@ def _close(job: Job, attempt: Attempt) -> None:
 
 def _ranks(job: Job, attempt: Attempt) -> int:
     """Return how many ranks the attempt had: by its plan, as a person may have changed the profile since."""
-    try:
-        return int(records.read_json(attempt.plan)["world_size"])
-    except (OSError, ValueError, TypeError, KeyError):
-        return int(job.spec["world_size"])
+    planned = (records.read_object(attempt.plan) or {}).get("world_size")
+    return planned if isinstance(planned, int) else int(job.spec["world_size"])
 
 
 def _code(ends: Sequence[RankEnd]) -> int:

@@ -6,8 +6,6 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Mapping
-from typing import Any, Optional
 
 from seatrial.run import records
 from seatrial.run.layout import RunFolder
@@ -30,7 +28,7 @@ class Owner:
 
         A job of the same run waits for the one before to be over (singleton), so another number is a newer job.
         """
-        other = _read(self._path)
+        other = records.read_object(self._path)
         if other is None or other.get("job") != self._claim["job"]:
             return True
         return int(other.get("restart") or 0) < int(str(self._claim["restart"]))
@@ -45,13 +43,5 @@ class Owner:
         if now - self._looked_at < _EVERY_SECONDS:
             return False
         self._looked_at = now
-        other = _read(self._path)
+        other = records.read_object(self._path)
         return other is not None and other != self._claim
-
-
-def _read(path: Any) -> Optional[Mapping[str, Any]]:
-    try:
-        data = records.read_json(path)
-    except (OSError, ValueError):
-        return None
-    return data if isinstance(data, dict) else None
