@@ -5,22 +5,39 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Optional
 
 _OF_THIS_JOB = ("SLURM_", "SBATCH_", "SRUN_", "SUBMITIT_")
 _OF_THE_CLUSTER = ("SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTER_NAME")
 
 
-def ask(words: Sequence[str], environment: Optional[Mapping[str, str]] = None, seconds: float = 30.0) -> Optional[str]:
-    """Return what a command printed; None where it failed, or did not answer within ``seconds``."""
+@dataclass(frozen=True)
+class Answer:
+    """``output``: what a command printed; None where it failed, or did not answer. ``problem``: then, what it said."""
+
+    output: Optional[str]
+    problem: str = ""
+    answered: bool = True
+
+
+def run(words: Sequence[str], environment: Optional[Mapping[str, str]] = None, seconds: float = 60.0) -> Answer:
+    """Run a command, for ``seconds`` at most. Never raises."""
     try:
         done = subprocess.run(
             list(words), env=None if environment is None else dict(environment), stdin=subprocess.DEVNULL,
             capture_output=True, text=True, errors="replace", timeout=seconds, check=False,
         )  # fmt: skip
-    except (OSError, ValueError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        return Answer(None, str(error), answered=False)
+    if done.returncode == 0:
+        return Answer(done.stdout)
+    return Answer(None, (done.stderr + done.stdout).strip() or f"exit code {done.returncode}")
+
+
+def ask(words: Sequence[str], environment: Optional[Mapping[str, str]] = None, seconds: float = 30.0) -> Optional[str]:
+    """Return what a command printed; None where it failed, or did not answer within ``seconds``."""
+    return run(words, environment, seconds).output
 
 
 def outside_of_this_job(environment: Optional[Mapping[str, str]] = None) -> dict[str, str]:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 import socket
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seatrial.errors import SeatrialError
+from seatrial.supervise.ask import run
 from seatrial.supervise.ranks import free_port
 from seatrial.supervise.step import Allocation
 
-_SECONDS = 60.0
 _PATIENCE_SECONDS = 300.0  # for a controller that is away: the nodes are ours meanwhile
 _AGAIN_SECONDS = 3.0
 _FREE_PORT = "import socket; s = socket.socket(); s.bind(('', 0)); print(s.getsockname()[1])"
@@ -64,16 +63,10 @@ def _run(words: Sequence[str], environment: Mapping[str, str]) -> str:
     """Return a command's output; one that fails is tried again for a while. Raises SeatrialError after that."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
-        try:
-            done = subprocess.run(
-                list(words), env=dict(environment), capture_output=True, text=True, timeout=_SECONDS, check=False
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            problem = f"{words[0]} did not answer: {error}"
-        else:
-            if done.returncode == 0:
-                return done.stdout
-            problem = f"{words[0]} said: {done.stderr.strip() or done.returncode}"
+        answer = run(words, environment)
+        if answer.output is not None:
+            return answer.output
         if time.monotonic() > deadline:
-            raise SeatrialError(problem, value=" ".join(words))
+            how = "said" if answer.answered else "did not answer"
+            raise SeatrialError(f"{words[0]} {how}: {answer.problem}", value=" ".join(words))
         time.sleep(_AGAIN_SECONDS)

@@ -3,18 +3,16 @@ for good."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
-import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING
 
 from seatrial.run import records
-from seatrial.supervise.ask import ask, outside_of_this_job
+from seatrial.supervise.ask import ask, outside_of_this_job, run
 from seatrial.supervise.job_watch import parse
 
 if TYPE_CHECKING:
@@ -43,9 +41,10 @@ def requeue(job: Job, exclude: Sequence[str], patience_seconds: float) -> Return
     assert job.watch is not None
     deadline = time.monotonic() + patience_seconds
     while True:
-        said = _tell(["scontrol", "requeue", job.watch.job])
-        if said is None or _is_back(job):
+        answer = run(["scontrol", "requeue", job.watch.job])
+        if answer.output is not None or _is_back(job):
             break
+        said = answer.problem
         if any(word in said.lower() for word in _NEVER):
             return Returned(False, f"Slurm does not requeue it: {said}")
         if time.monotonic() > deadline:
@@ -63,11 +62,11 @@ def exclude_nodes(job: Job, exclude: Sequence[str]) -> Returned:
     deadline = time.monotonic() + max(2.0, job.watch.kill_wait - 5)
     nodes = ",".join(exclude)
     while True:
-        said = _tell(["scontrol", "update", f"JobId={job.watch.job}", f"ExcNodeList={nodes}"])
-        if said is None:
+        answer = run(["scontrol", "update", f"JobId={job.watch.job}", f"ExcNodeList={nodes}"])
+        if answer.output is not None:
             return Returned(True, f"requeued without {nodes}", tuple(exclude))
         if time.monotonic() > deadline:
-            return Returned(True, f"requeued, but Slurm took no node out: {said}")
+            return Returned(True, f"requeued, but Slurm took no node out: {answer.problem}")
         time.sleep(0.5)
 
 
@@ -92,8 +91,7 @@ def resubmit(job: Job) -> Returned:
         shutil.copy2(first, pickles / f"{number}_submitted.pkl")
         (job.folder.path / "job_id").write_text(f"{number}\n")
     except (OSError, StopIteration) as error:
-        with contextlib.suppress(OSError, subprocess.SubprocessError):
-            _tell(["scancel", number])
+        run(["scancel", number])
         return Returned(False, f"job {number} was submitted, but cannot start and is cancelled: {error}")
     job.journal.event(
         "submitted", executor="slurm", job_id=number, cluster=found[2], adopted=False, submit_time=asked,
@@ -107,15 +105,3 @@ def _is_back(job: Job) -> bool:
     assert job.watch is not None
     facts = parse(ask(["scontrol", "--oneliner", "show", "job", job.watch.job], seconds=10) or "")
     return facts is not None and (facts.restarts > job.watch.restart or facts.state == "PENDING")
-
-
-def _tell(words: Sequence[str]) -> Optional[str]:
-    """Run a command; return None where it succeeded, else what it said."""
-    try:
-        done = subprocess.run(
-            list(words), stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=60,
-            check=False,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    return None if done.returncode == 0 else (done.stderr + done.stdout).strip() or f"exit code {done.returncode}"
