@@ -66,7 +66,8 @@ def test_parse(said: str, facts: JobFacts | None) -> None:
 def test_what_it_means(said: str | None, restart: int, taken_away: bool, preempted: bool) -> None:
     watch = JobWatch({"SLURM_JOB_ID": "1", "SLURM_RESTART_COUNT": str(restart), "SLURM_JOB_END_TIME": "1800000000"})
     watch._facts = parse(said) if said else None
-    assert (watch.taken_away, watch.preempted) == (taken_away, preempted)
+    is_away = watch.facts is not None and watch.facts.taken_away(restart)
+    assert (is_away, watch.preempted) == (taken_away, preempted)
     assert watch.end_time == (1800000000 if said is None else watch._facts and watch._facts.end_time)
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Optional
 
 from seatrial.errors import SeatrialError
 from seatrial.run import records
 from seatrial.run.layout import Attempt
-from seatrial.supervise import exit_codes, termination
+from seatrial.supervise import exit_codes
 from seatrial.supervise.attempt_record import Facts, Finished, finish
 from seatrial.supervise.exits import RankEnd, read_exit_record
 from seatrial.supervise.follow import LogFollower
@@ -46,10 +45,6 @@ class _Run:
         self.stop: Optional[str] = None
         self.ended_well_at: Optional[float] = None
         self.began = time.time()
-
-    @property
-    def batch_log(self) -> Path:
-        return termination.batch_log(self.job.folder.path, self.job.watch.job if self.job.watch else "")
 
     def run(self) -> Finished:
         watch = self.job.watch
@@ -157,7 +152,7 @@ class _Run:
         watch, since = self.job.watch, self.job.control.terminated_at
         if watch is None or since is None or time.monotonic() - since < watch.kill_wait - _LAST_SECONDS:
             return False
-        return termination.said_in(self.batch_log, watch.job, self.job.log_size) is not None
+        return self.job.ended_by() is not None
 
     def abandoned(self) -> list[Ended]:
         """Leave the ranks to Slurm, which kills them with this process: waiting for it would cost the record."""

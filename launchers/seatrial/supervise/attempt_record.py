@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Optional
 from seatrial.judge.goodput import attempt_shares
 from seatrial.run import checkpoint, records
 from seatrial.run.layout import Attempt
-from seatrial.supervise import termination
 from seatrial.supervise.classify import Classified, Evidence, classify
 from seatrial.supervise.exits import RankEnd, read_exit_record
 from seatrial.supervise.follow import Seen
@@ -126,8 +125,7 @@ def _slurm(job: Job) -> dict[str, Any]:
     watch = job.watch
     if watch is None:
         return {}
-    log = termination.batch_log(job.folder.path, watch.job)
-    said = {"state": termination.said_in(log, watch.job, job.log_size), "end_time": watch.end_time}
+    said = {"state": job.ended_by(), "end_time": watch.end_time}
     return said if watch.facts is None else {**said, "preempt_time": watch.facts.preempt_time}
 
 

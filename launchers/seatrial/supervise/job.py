@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Optional, Union
 
 from seatrial.run.layout import Attempt, RunFolder
+from seatrial.supervise import termination
 from seatrial.supervise.control import Control
 from seatrial.supervise.janitor import Janitor
 from seatrial.supervise.job_watch import JobWatch
@@ -79,6 +80,13 @@ class Job:
     def on_slurm(self) -> bool:
         """Whether the ranks are a job step."""
         return bool(self.spec["profile"].get("executor") == "slurm")
+
+    def ended_by(self) -> Optional[str]:
+        """Return Slurm's word for the end of this start of the job, from its batch log; None: it has begun none."""
+        if self.watch is None:
+            return None
+        log = termination.batch_log(self.folder.path, self.watch.job)
+        return termination.said_in(log, self.watch.job, self.log_size)
 
     def command(self, attempt: Attempt) -> list[str]:
         """Return the words that start a rank."""

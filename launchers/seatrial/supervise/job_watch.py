@@ -12,6 +12,7 @@ from typing import Optional
 from seatrial.supervise.ask import ask
 
 EVERY_SECONDS = 30.0
+_QUICK_SECONDS = 10.0
 KILL_WAIT_SECONDS = 30.0  # Slurm's default
 _KILL_WAIT = re.compile(r"^KillWait\s*=\s*(\d+)", re.MULTILINE)
 _FIELD = re.compile(r"(?:^|\s)(JobState|Restarts|EndTime|PreemptTime|NodeList)=(\S*)")
@@ -27,6 +28,10 @@ class JobFacts:
     preempt_time: Optional[float] = None
     asked_at: float = 0.0
 
+    def taken_away(self, restart: int) -> bool:
+        """Whether Slurm has put the job back into the queue, or has it elsewhere, since its start ``restart``."""
+        return self.restarts > restart or self.state == "PENDING"
+
 
 def parse(said: str, asked_at: float = 0.0) -> Optional[JobFacts]:
     """Return what ``scontrol show job`` said; None for anything else."""
@@ -38,6 +43,13 @@ def parse(said: str, asked_at: float = 0.0) -> Optional[JobFacts]:
         fields["JobState"], int(restarts) if restarts.isdecimal() else 0, _seconds(fields.get("EndTime")),
         _seconds(fields.get("PreemptTime")), asked_at,
     )  # fmt: skip
+
+
+def look(job: str, environment: Optional[Mapping[str, str]] = None, seconds: float = 30.0) -> Optional[JobFacts]:
+    """Ask about a job; None where Slurm does not answer within ``seconds``, or does not know it."""
+    asked = time.monotonic()
+    said = ask(["scontrol", "--oneliner", "show", "job", job], environment, seconds)
+    return None if said is None else parse(said, asked)
 
 
 def _seconds(text: Optional[str]) -> Optional[float]:
@@ -90,19 +102,15 @@ class JobWatch:
         """Whether Slurm has said that the job must make room."""
         return self._facts is not None and self._facts.preempt_time is not None
 
-    @property
-    def taken_away(self) -> bool:
-        """Whether Slurm has given the job back to the queue, or elsewhere, while this supervisor lives on."""
-        facts = self._facts
-        return facts is not None and (facts.restarts > self.restart or facts.state == "PENDING")
+    def is_back(self) -> bool:
+        """Ask now whether Slurm has put the job back into the queue, or has it elsewhere. Without an answer: no."""
+        facts = look(self.job, seconds=_QUICK_SECONDS)
+        return facts is not None and facts.taken_away(self.restart)
 
     def _run(self) -> None:
         found = _KILL_WAIT.search(ask(["scontrol", "show", "config"], self._environment) or "")
         self.kill_wait = float(found[1]) if found else self.kill_wait
         while not self._over:
             self._wake.clear()
-            asked = time.monotonic()
-            said = ask(["scontrol", "--oneliner", "show", "job", self.job], self._environment)
-            facts = parse(said, asked) if said is not None else None
-            self._facts = facts or self._facts
+            self._facts = look(self.job, self._environment) or self._facts
             self._wake.wait(EVERY_SECONDS)

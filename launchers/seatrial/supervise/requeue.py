@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from seatrial.run import records
 from seatrial.supervise.ask import ask, outside_of_this_job, run
-from seatrial.supervise.job_watch import parse
 
 if TYPE_CHECKING:
     from seatrial.supervise.job import Job
@@ -42,7 +41,7 @@ def requeue(job: Job, exclude: Sequence[str], patience_seconds: float) -> Return
     deadline = time.monotonic() + patience_seconds
     while True:
         answer = run(["scontrol", "requeue", job.watch.job])
-        if answer.output is not None or _is_back(job):
+        if answer.output is not None or job.watch.is_back():
             break
         said = answer.problem
         if any(word in said.lower() for word in _NEVER):
@@ -98,10 +97,3 @@ def resubmit(job: Job) -> Returned:
         user=str(os.getuid()), by="supervisor", replaces=job.watch.job,
     )  # fmt: skip
     return Returned(True, f"submitted again as job {number}")
-
-
-def _is_back(job: Job) -> bool:
-    """Whether the job is in the queue again, whatever the answer to the request was."""
-    assert job.watch is not None
-    facts = parse(ask(["scontrol", "--oneliner", "show", "job", job.watch.job], seconds=10) or "")
-    return facts is not None and (facts.restarts > job.watch.restart or facts.state == "PENDING")

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from seatrial.supervise import classes, termination
-from seatrial.supervise.ask import ask
-from seatrial.supervise.job_watch import parse
+from seatrial.supervise import classes
 from seatrial.supervise.requeue import Returned, exclude_nodes, requeue, resubmit
 
 if TYPE_CHECKING:
@@ -34,12 +32,9 @@ def way_back(ended_by: str, name: str, restarted: bool, preempt_mode: str) -> st
 def bring_back(job: Job, record: Mapping[str, Any], exclude: Sequence[str]) -> Returned:
     """Have the job run again, without the nodes in ``exclude``. Never raises."""
     assert job.watch is not None
-    log = termination.batch_log(job.folder.path, job.watch.job)
-    ended_by = termination.said_in(log, job.watch.job, job.log_size) or ""
-    facts = parse(ask(["scontrol", "--oneliner", "show", "job", job.watch.job], seconds=10) or "")
-    restarted = facts is not None and facts.restarts > job.watch.restart
+    ended_by = job.ended_by() or ""
     mode = str((job.spec["profile"].get("slurm") or {}).get("preempt_mode") or "OFF")
-    way = way_back(ended_by, str(record.get("class")), restarted, mode)
+    way = way_back(ended_by, str(record.get("class")), job.watch.is_back(), mode)
     if way == RESUBMIT:
         return resubmit(job)
     if way == BY_ITSELF:
