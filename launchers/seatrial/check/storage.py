@@ -10,6 +10,7 @@ from pathlib import Path
 from seatrial.check.blame import Finding, argument, profile
 from seatrial.check.parameters import count_parameters
 from seatrial.check.shape import CannotTell, shape_of
+from seatrial.run import retention
 from seatrial.spec.runspec import RunSpec
 
 # A torch_dist checkpoint of BF16 training under Adam, bytes for each parameter: the weight, and in FP32 the parameter
@@ -46,11 +47,11 @@ def storage_of(spec: RunSpec) -> Storage:
     checkpoint = count_parameters(shape_of(spec)).whole_model.total * size
     if spec.kind == "gate":
         return Storage(checkpoint, len(saves), len(saves), len(saves))
-    last, every = spec.profile["recovery"]["checkpoints_kept"], spec.profile["recovery"]["checkpoints_kept_every"]
+    last, every = retention.keep(spec.profile["recovery"])
     # While the last one is written, those that are kept of the others are still there.
     earlier = saves[:-1]
-    kept = {*earlier[-last:], *(step for step in earlier if every and step % every == 0)}
-    return Storage(checkpoint, len(saves), len(kept) + 1, min(len(saves), last + 1))
+    kept = len(earlier) - len(retention.superseded(earlier, last, every))
+    return Storage(checkpoint, len(saves), kept + 1, min(len(saves), last + 1))
 
 
 def save_steps(spec: RunSpec) -> list[int]:
@@ -108,7 +109,7 @@ def _retention(spec: RunSpec, storage: Storage) -> str:
     """Say which of them are kept, where not all are."""
     if storage.kept == storage.written:
         return ""
-    last, every = spec.profile["recovery"]["checkpoints_kept"], spec.profile["recovery"]["checkpoints_kept_every"]
+    last, every = retention.keep(spec.profile["recovery"])
     return f": the last {last}, " + (f"every {every:,} steps one, " if every else "") + "and the one being written"
 
 

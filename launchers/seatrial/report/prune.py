@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,6 @@ from typing import Any
 from seatrial.errors import SeatrialError
 from seatrial.run import checkpoint, records, retention
 from seatrial.run.layout import RunFolder
-
-_HALF_DELETED = ".deleting-*"
 
 
 @dataclass(frozen=True)
@@ -32,12 +30,12 @@ def prune_run(folder: RunFolder, last: int | None, every: int | None, *, dry_run
 
     The newest whole one stays, and one that is not whole is left alone. Raises SeatrialError where the spec is none.
     """
-    keep = (_spec(folder).get("profile") or {}).get("recovery") or {}
-    last = int(keep.get("checkpoints_kept") or 3) if last is None else last
-    every = keep.get("checkpoints_kept_every") if every is None else every
+    kept = retention.keep((_spec(folder).get("profile") or {}).get("recovery") or {})
+    last, every = kept[0] if last is None else last, kept[1] if every is None else every
     plan = retention.prune(folder.checkpoints, last, every, dry_run=True)
     doomed = [checkpoint.checkpoint_folder(folder.checkpoints, step) for step in plan.deleted]
-    other = _leftovers(folder.checkpoints, max(plan.kept, default=-1))
+    passed = retention.aside(folder.checkpoints, max(plan.kept, default=-1))
+    other = [*retention.half_deleted(folder.checkpoints), *passed]
     size = sum(map(_size, (*doomed, *other)))
     if not dry_run:
         plan = retention.prune(folder.checkpoints, last, every)
@@ -50,12 +48,11 @@ def delete_all(folder: RunFolder, *, dry_run: bool, by: str) -> Freed:
     """Delete every checkpoint of a run that has ended. What a gate's were stays on record, as it is judged by them."""
     paths = checkpoint.list_checkpoints(folder.checkpoints)
     states = [checkpoint.check(path) for path in paths]
-    other = [*_leftovers(folder.checkpoints, -1), *_set_aside(folder.checkpoints)]
+    other = [*retention.half_deleted(folder.checkpoints), *retention.aside(folder.checkpoints)]
     size, failed = sum(map(_size, (*paths, *other))), []
     if not dry_run:
         if paths and _spec(folder).get("kind") == "gate":
-            named = {str(state.step): {"whole": state.whole, "reason": state.reason} for state in states}
-            records.write_json(folder.path / checkpoint.DELETED, named)
+            retention.record_states(folder.path, states)
         failed = retention.delete_all(folder.checkpoints)
         _tell(folder, [state.step for state in states], failed, by)
         size -= sum(map(_size, (*paths, *other)))
@@ -87,18 +84,6 @@ def _spec(folder: RunFolder) -> Mapping[str, Any]:
 def _tell(folder: RunFolder, steps: list[Any], failed: list[str], by: str) -> None:
     if steps or failed:
         records.append_event(folder.events, "checkpoints_deleted", steps=steps, failed=failed, by=by)
-
-
-def _leftovers(checkpoints: Path, newest: int) -> list[Path]:
-    """Return what is half deleted, and what was set aside and has been trained past since."""
-    half = sorted(checkpoints.glob(_HALF_DELETED))
-    return [*half, *(path for path in _set_aside(checkpoints) if int(path.name[5:].partition("-")[0]) <= newest)]
-
-
-def _set_aside(checkpoints: Path) -> Iterator[Path]:
-    for path in sorted((checkpoints / retention.SET_ASIDE).glob("iter_*")):
-        if path.name[5:].partition("-")[0].isdigit():
-            yield path
 
 
 def _size(path: Path) -> int:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
-from seatrial.run import checkpoint
+from seatrial.run import checkpoint, records
 
 SET_ASIDE = "set_aside"
 _DOOMED = ".deleting-"
@@ -45,15 +45,14 @@ def prune(checkpoints: Path, last: int, every: Optional[int] = None, *, dry_run:
     failed: list[str] = []
     if not dry_run:
         failed = [problem for step in go if (problem := discard(whole[step]))]
-        _outlived(checkpoints / SET_ASIDE, max(whole, default=-1))
-        _finish(checkpoints)
+        _remove([*aside(checkpoints, max(whole, default=-1)), *half_deleted(checkpoints)])
     return Pruned(tuple(go), tuple(sorted(set(whole) - set(go))), tuple(failed))
 
 
 def delete_all(checkpoints: Path) -> list[str]:
     """Delete every checkpoint, and what was set aside; return what could not be."""
     failed = [problem for path in checkpoint.list_checkpoints(checkpoints) if (problem := discard(path))]
-    _finish(checkpoints)
+    _remove(half_deleted(checkpoints))
     shutil.rmtree(checkpoints / SET_ASIDE, ignore_errors=True)
     with contextlib.suppress(OSError):
         (checkpoints / checkpoint.TRACKER).unlink()
@@ -86,14 +85,29 @@ def discard(path: Path) -> Optional[str]:
     return None
 
 
-def _outlived(folder: Path, newest: int) -> None:
-    """Delete what was set aside and has been trained past since."""
-    for path in folder.glob("iter_*") if folder.is_dir() else ():
-        step = path.name[5:].partition("-")[0]
-        if step.isdigit() and int(step) <= newest:
-            shutil.rmtree(path, ignore_errors=True)
+def half_deleted(checkpoints: Path) -> list[Path]:
+    """Return what a deletion that was cut off has left."""
+    return sorted(checkpoints.glob(f"{_DOOMED}*")) if checkpoints.is_dir() else []
 
 
-def _finish(checkpoints: Path) -> None:
-    for leftover in checkpoints.glob(f"{_DOOMED}*") if checkpoints.is_dir() else ():
-        shutil.rmtree(leftover, ignore_errors=True)
+def aside(checkpoints: Path, newest: Optional[int] = None) -> list[Path]:
+    """Return the checkpoints that were set aside; ``newest``: those that have been trained past since, up to it."""
+    folder = checkpoints / SET_ASIDE
+    found = [(path.name[5:].partition("-")[0], path) for path in (folder.glob("iter_*") if folder.is_dir() else ())]
+    return sorted(path for step, path in found if step.isdigit() and (newest is None or int(step) <= newest))
+
+
+def keep(recovery: Mapping[str, Any]) -> tuple[int, Optional[int]]:
+    """Return (``last``, ``every``) as a profile's ``recovery`` block states them."""
+    return int(recovery.get("checkpoints_kept") or 3), recovery.get("checkpoints_kept_every")
+
+
+def record_states(run: Path, states: Iterable[checkpoint.CheckpointState]) -> None:
+    """Put on record what the checkpoints of a gate are, before they go: it is judged by them. Raises OSError."""
+    named = {str(state.step): {"whole": state.whole, "reason": state.reason} for state in states}
+    records.write_json(run / checkpoint.DELETED, named)
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        shutil.rmtree(path, ignore_errors=True)

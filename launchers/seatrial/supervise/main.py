@@ -67,10 +67,8 @@ def _job(
     number = os.environ.get("SLURM_JOB_ID")
     job = Job(folder, spec, journal, control, rank_command, patience)
     if spec["kind"] != "gate":
-        keep = job.recovery
         tell = lambda done: journal.event("checkpoints_deleted", steps=list(done.deleted), failed=list(done.failed))  # noqa: E731
-        last, every = int(keep.get("checkpoints_kept") or 3), keep.get("checkpoints_kept_every")
-        job = replace(job, janitor=Janitor(folder.checkpoints, last, every, tell))
+        job = replace(job, janitor=Janitor(folder.checkpoints, *retention.keep(job.recovery), tell))
     if number is None or not job.on_slurm:
         return job
     watch = JobWatch(os.environ)
@@ -138,11 +136,10 @@ def _judged(job: Job, code: int) -> int:
 def _clear(job: Job) -> None:
     """Delete the checkpoints of a gate that has passed; what they were stays on record, for whoever judges it again."""
     folder = job.folder.checkpoints
-    states = {str(state.step): {"whole": state.whole, "reason": state.reason}
-              for path in checkpoint.list_checkpoints(folder) if (state := checkpoint.check(path))}  # fmt: skip
-    records.write_json(job.folder.path / checkpoint.DELETED, states)
+    states = [checkpoint.check(path) for path in checkpoint.list_checkpoints(folder)]
+    retention.record_states(job.folder.path, states)
     failed = retention.delete_all(folder)
-    job.journal.event("checkpoints_deleted", steps=sorted(map(int, states)), failed=failed)
+    job.journal.event("checkpoints_deleted", steps=[state.step for state in states], failed=failed)
 
 
 def _read_spec(folder: RunFolder) -> Mapping[str, Any]:
