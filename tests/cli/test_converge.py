@@ -137,7 +137,7 @@ def test_a_run_that_waits_in_vain_is_cancelled(slurm: FakeCommands, tmp_path: Pa
         folder.events, "submitted", executor="slurm", job_id="8", user="ada", submit_time="2027-01-15T08:00:00+00:00",
     )  # fmt: skip
     slurm.script("squeue", Reply(lines(queue_row(8, folder.path.name, "PENDING", reason="DependencyNeverSatisfied"))))
-    assert converge._follow(folder, 10) == 1
+    assert converge.follow_run(folder, 10) == 1
     assert slurm.calls("scancel")[0][-1] == "8"
     assert "dependency_failed: the gate it waited for did not pass; the run is cancelled" in capsys.readouterr().out
     (decision,) = [e for e in records.read_lines(folder.events) if e["event"] == "decision"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from seatrial.cli.converge import _follow
+from seatrial.cli.converge import follow_run
 from seatrial.run import records
 from seatrial.run.layout import RunFolder
 from seatrial.sandbox.cluster import Cluster
@@ -45,7 +45,7 @@ def test_a_gate_that_fails_cancels_the_run(on_cluster: Cluster, tmp_path: Path) 
     assert f"afterok:{gate}" in jobs.field(on_cluster, run, "Dependency") or jobs.state(on_cluster, gate) in ENDED
     jobs.wait_for(on_cluster, gate, ENDED)
     assert records.read_json(pair.gate.folder.verdict)["verdict"] == "FAIL"
-    assert _follow(pair.run.folder, 4) == 1
+    assert follow_run(pair.run.folder, 4) == 1
     jobs.wait_for(on_cluster, run, ["CANCELLED"])
     (decision, *_) = dependency_failed(pair.run.folder)
     assert decision["decision"] == "stop"
@@ -65,7 +65,7 @@ def test_a_run_whose_gate_is_gone_is_reported_and_cancelled(on_cluster: Cluster,
     (row,) = json.loads(verb("status", "--json", str(pair.run.folder.path)).stdout)["runs"]
     assert row["state"] == "PENDING"
     assert row["needs_action"].startswith("dependency_failed")
-    assert _follow(pair.run.folder, 4) == 1
+    assert follow_run(pair.run.folder, 4) == 1
     jobs.wait_for(on_cluster, run, ["CANCELLED"])
     assert len(dependency_failed(pair.run.folder)) == 1
     (row,) = json.loads(verb("status", "--json", str(pair.run.folder.path)).stdout)["runs"]

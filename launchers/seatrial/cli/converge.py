@@ -16,7 +16,15 @@ from seatrial.cli.options import (
     RequireHeadOption,
     SetOption,
 )
-from seatrial.cli.resolving import checked, found_gates, gate_settings, measured_by_a_gate, resolved, runs_of
+from seatrial.cli.resolving import (
+    checked,
+    found_gates,
+    gate_settings,
+    measured_by_a_gate,
+    refuse_errors,
+    resolved,
+    runs_of,
+)
 from seatrial.errors import SeatrialError
 
 if TYPE_CHECKING:
@@ -75,7 +83,7 @@ def converge(
         folder = submit(spec, allow_dirty=allow_dirty, require_head=require_head, admission=admission).folder
         typer.echo(f"run folder: {folder.path}")
     if not detach:
-        raise typer.Exit(_follow(folder, int(spec.get("train_iters"))))
+        raise typer.Exit(follow_run(folder, int(spec.get("train_iters"))))
 
 
 def _admitted(
@@ -105,13 +113,9 @@ def _check(spec: RunSpec, measured: Measured | None) -> None:
 
     from seatrial.check.estimate import estimate
     from seatrial.report.estimate import statement
-    from seatrial.report.terminal import print_findings
 
     measured = measured or measured_by_a_gate(spec)
-    findings = checked(spec, measured=measured)
-    print_findings(f for f in findings if f.severity != "note")
-    if any(f.severity == "error" for f in findings):
-        raise typer.Exit(2)
+    refuse_errors(checked(spec, measured=measured))
     if spec.kind == "convergence":
         typer.echo("\n".join(statement(estimate(spec, measured), datetime.now(timezone.utc))))
 
@@ -148,7 +152,7 @@ def _both(gate_spec: RunSpec, spec: RunSpec, detach: bool, allow_dirty: bool, re
     return pair.run.folder
 
 
-def _follow(folder: RunFolder, steps: int) -> int:
+def follow_run(folder: RunFolder, steps: int) -> int:
     """Follow the run until its supervisor has decided to end it, or its job is gone; return the exit code."""
     from seatrial.report.facts import read_facts
     from seatrial.report.live import follow

@@ -16,7 +16,7 @@ from seatrial.cli.options import (
     RequireHeadOption,
     SetOption,
 )
-from seatrial.cli.resolving import checked, resolved
+from seatrial.cli.resolving import checked, refuse_errors, resolved
 from seatrial.errors import SeatrialError
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ def gate(
     require_head: RequireHeadOption = None,
 ) -> None:
     """Submit the 100-step gate, follow it, judge it."""
-    from seatrial.report.terminal import print_findings
     from seatrial.slurm.here import run_here
     from seatrial.slurm.submit import submit
 
@@ -42,10 +41,7 @@ def gate(
         raise SeatrialError("--here runs in the foreground", key="--detach", fix="leave one of the two out")
     kept = ["profile.recovery.gate_checkpoints=true"] if keep else []
     spec = resolved(recipe, profile, KindName.gate, [*(set_ or []), *kept])
-    findings = checked(spec, ask_slurm=not here)
-    print_findings(f for f in findings if f.severity != "note")
-    if any(f.severity == "error" for f in findings):
-        raise typer.Exit(2)
+    refuse_errors(checked(spec, ask_slurm=not here))
     submission = (run_here if here else submit)(spec, allow_dirty=allow_dirty, require_head=require_head)
     typer.echo(f"run folder: {submission.folder.path}")
     if not detach:

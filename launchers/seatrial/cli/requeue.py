@@ -55,10 +55,10 @@ def requeue(
     else:
         typer.echo(f"{done.words}\nrun folder: {folder.path}")
     if follow:
-        from seatrial.cli.converge import _follow
+        from seatrial.cli.converge import follow_run
         from seatrial.report.facts import read_facts
 
-        raise typer.Exit(_follow(folder, read_facts(folder).total or 0))
+        raise typer.Exit(follow_run(folder, read_facts(folder).total or 0))
 
 
 def _ask(folder: RunFolder, from_step: int) -> None:

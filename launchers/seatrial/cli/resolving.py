@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 from seatrial.cli.options import KindName
 from seatrial.errors import SeatrialError
 
@@ -67,6 +69,15 @@ def checked(spec: RunSpec, *, ask_slurm: bool = True, measured: Measured | None 
 
         findings += slurm_findings(spec, Slurm(), new_run_id(spec.recipe, spec.kind))
     return findings
+
+
+def refuse_errors(findings: list[Finding]) -> None:
+    """Print what is wrong or doubtful; end the command where something is wrong."""
+    from seatrial.report.terminal import print_findings
+
+    print_findings(f for f in findings if f.severity != "note")
+    if any(f.severity == "error" for f in findings):
+        raise typer.Exit(2)
 
 
 def measured_by_a_gate(spec: RunSpec) -> Measured | None:
