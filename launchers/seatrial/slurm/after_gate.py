@@ -13,10 +13,8 @@ from seatrial.slurm.client import CommandFailed, JobId, Slurm
 from seatrial.slurm.runs import job_reference
 from seatrial.slurm.submit import Submission, submit
 from seatrial.spec.runspec import RunSpec
-from seatrial.supervise import exit_codes
+from seatrial.supervise import dependents
 from seatrial.supervise.classes import DEPENDENCY_FAILED
-
-DEPENDENTS_FILE = "dependents.json"  # in the gate's folder: its supervisor cancels these runs unless it passes
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ def submit_after_gate(
             admission=admission, slurm=slurm,
         )  # fmt: skip
         made.append(second)
-        records.write_json(first.folder.path / DEPENDENTS_FILE, [_dependent(second.folder)])
+        records.write_json(first.folder.path / dependents.FILE, [_dependent(second.folder)])
         if not slurm.release(job):
             raise SeatrialError(f"the gate's job {job.number} is gone before it could start", fix="submit again")
     except BaseException as error:
@@ -78,10 +76,7 @@ def withdraw(folder: RunFolder, why: str, slurm: Slurm) -> str:
     slurm.cancel(job_id(folder))
     events = records.read_objects(folder.events)
     if not any(event.get("class") == DEPENDENCY_FAILED for event in events):
-        records.append_event(
-            folder.events, "decision", decision="stop", action="stop", reason=why,
-            exit_code=exit_codes.DEPENDENCY_FAILED, **{"class": DEPENDENCY_FAILED},
-        )  # fmt: skip
+        dependents.record_failed_dependency(folder, why)
     return f"{DEPENDENCY_FAILED}: {why}; the run is cancelled"
 
 

@@ -19,7 +19,6 @@ FORCED = (
     classes.NODE_FAILURE, classes.GPU_FAULT, classes.NETWORK, classes.HANG, classes.OOM_GPU, classes.OOM_HOST,
     classes.DISK_FULL, classes.CHECKPOINT_BAD, classes.UNKNOWN,
 )  # fmt: skip
-_OF_THE_NODE = (classes.NODE_FAILURE, classes.GPU_FAULT)
 _ENDING = ("COMPLETING", "STAGE_OUT", "SIGNALING", "STOPPED")
 _FRESH_SECONDS = 120.0  # a job may be submitted and not listed yet
 
@@ -126,7 +125,7 @@ def check_not_done(history: History, wish: Wish, way: Way) -> None:
 def with_blamed_node(wish: Wish, history: History) -> Wish:
     """Leave out the node that failed, where a person says that it was the node."""
     node = history.records[-1].get("failed_node") if history.records else None
-    if wish.force_class not in _OF_THE_NODE or not node:
+    if wish.force_class not in classes.OF_THE_NODE or not node:
         return wish
     exclude = tuple(dict.fromkeys([*wish.exclude, str(node)]))
     return replace(wish, exclude=exclude)

@@ -74,7 +74,7 @@ class Carrier:
             self._exclude(decision, finished.record)
             if decision.final:
                 return self._end(decision, finished.outcome)
-            if decision.action in (policy.REQUEUE, policy.REQUEUE_EXCLUDING):
+            if decision.requeues:
                 return self._leave(decision, finished, history.request.exclude)
             self._before_next(decision, finished.record)
             why = f"{decision.action} after {finished.record['class']}"
@@ -180,7 +180,7 @@ class Carrier:
         }  # fmt: skip
         attempt_record.write(self.job, attempt, {**record, "decision": booked})
         if not decision.final:
-            kind = "requeue" if decision.action in (policy.REQUEUE, policy.REQUEUE_EXCLUDING) else "restart"
+            kind = "requeue" if decision.requeues else "restart"
             self.job.journal.event("decision", decision=kind, attempt=attempt.number,
                                    exit_code=record.get("exit_code"), **booked)  # fmt: skip
             self.job.journal.say(f"decision: {decision.action}: {decision.reason}")

@@ -27,6 +27,8 @@ CRASH_LOOP = "crash_loop"
 DEPENDENCY_FAILED = "dependency_failed"
 SUPERVISOR_ERROR = "supervisor_error"
 
+OF_THE_NODE = (NODE_FAILURE, GPU_FAULT)  # the node is at fault, whatever ran there
+
 MEANINGS = {
     COMPLETE: "the target step is proven",
     TIME_LIMIT: "the job's time was up",

@@ -12,12 +12,11 @@ from seatrial.supervise.evidence import Classified, Evidence
 from seatrial.supervise.exits import RankEnd, first_bad
 from seatrial.supervise.outcome import COMPLETED, STOPPED
 from seatrial.supervise.signatures import Hit, best, scan
+from seatrial.supervise.slot import SIGNAL_SLACK
 
 __all__ = ["Classified", "Evidence", "classify"]
 
 _LINES = 15
-# Slurm looks at time limits every 30 s only, and its signal may come that much early (sbatch, --signal: 60 s).
-_SIGNAL_SLACK = 90.0
 # How Slurm shows a kill for want of memory: as signal 125.
 _OOM_CODE = "0:125"
 _SIGKILL = -9
@@ -162,7 +161,7 @@ class _Case:
         said = next((hit for hit in self.said if hit.name == classes.TIME_LIMIT), None)
         if said is not None:
             return self.answer(classes.TIME_LIMIT, f"Slurm says: {said.line}")
-        near = left is not None and left <= evidence.signal_lead + _SIGNAL_SLACK
+        near = left is not None and left <= evidence.signal_lead + SIGNAL_SLACK
         if stop == "the time limit" or (stop == "SIGUSR2" and near):
             return self.answer(classes.TIME_LIMIT, f"asked to stop by {stop}, ahead of the job's end")
         return None

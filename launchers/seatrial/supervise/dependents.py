@@ -13,7 +13,7 @@ from seatrial.supervise.ask import ask
 if TYPE_CHECKING:
     from seatrial.supervise.job import Job
 
-FILE = "dependents.json"
+FILE = "dependents.json"  # in the gate's folder: the runs that its supervisor cancels unless it passes
 
 
 def cancel_dependents(job: Job, reason: str) -> None:
@@ -27,12 +27,17 @@ def cancel_dependents(job: Job, reason: str) -> None:
         job.journal.say(f"{'cancelled' if done else 'could not cancel'} {folder.name}, which waited for this gate")
         try:
             if (folder / "spec.json").is_file():
-                records.append_event(
-                    RunFolder(folder).events, "decision", decision="stop", action="stop", reason=words,
-                    exit_code=exit_codes.DEPENDENCY_FAILED, **{"class": classes.DEPENDENCY_FAILED},
-                )  # fmt: skip
+                record_failed_dependency(RunFolder(folder), words)
         except OSError as error:
             job.journal.say(f"cannot write to {folder}: {error}")
+
+
+def record_failed_dependency(folder: RunFolder, reason: str) -> None:
+    """Put the end of a run on record whose gate did not pass. Raises OSError."""
+    records.append_event(
+        folder.events, "decision", decision="stop", action="stop", reason=reason,
+        exit_code=exit_codes.DEPENDENCY_FAILED, **{"class": classes.DEPENDENCY_FAILED},
+    )  # fmt: skip
 
 
 def _read(path: Path) -> list[dict[str, Any]]:

@@ -26,7 +26,6 @@ _STOPS = {
     classes.RESUME_MISMATCH: "it did not go on from its checkpoint: training on would spoil the run",
     classes.DEPENDENCY_FAILED: "what it waited for has failed",
 }
-_OF_THE_NODE = (classes.NODE_FAILURE, classes.GPU_FAULT)
 # Where the same failure at the same step shows that the next try meets it again; the others come from outside.
 _REPEATS = (classes.OOM_GPU, classes.OOM_HOST, classes.UNKNOWN, classes.HANG, classes.RESULT_VALIDATION,
             classes.SUPERVISOR_ERROR)  # fmt: skip
@@ -91,6 +90,11 @@ class Decision:
     name: str
     exclude: tuple[str, ...] = ()
     delay_seconds: float = 0.0
+
+    @property
+    def requeues(self) -> bool:
+        """The job goes back to the queue."""
+        return self.action in (REQUEUE, REQUEUE_EXCLUDING)
 
     @property
     def final(self) -> bool:
@@ -193,7 +197,7 @@ def _retry(now: Past, stretch: Sequence[Past], failures: int, budgets: Budgets, 
 
 def _blames_node(now: Past, stretch: Sequence[Past]) -> bool:
     """Whether the node is at fault: by the class itself, or because it was the first to fail twice in a row."""
-    if now.name in _OF_THE_NODE or (now.name == classes.RESULT_VALIDATION and now.exit_code == 17):
+    if now.name in classes.OF_THE_NODE or (now.name == classes.RESULT_VALIDATION and now.exit_code == 17):
         return True
     return now.node is not None and sum(1 for one in stretch if one.node == now.node) > 1
 

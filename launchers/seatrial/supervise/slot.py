@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Optional
 
+# Slurm looks at time limits every 30 s only, and its signal may come that much early (sbatch, --signal: 60 s).
+SIGNAL_SLACK = 90.0
 # For the ranks to notice, to agree and to end.
 TEARDOWN = 10.0
 UNKNOWN_STARTUP = 60.0

@@ -9,12 +9,10 @@ from seatrial.run.layout import Attempt
 from seatrial.supervise.control import Control
 from seatrial.supervise.follow import Seen
 from seatrial.supervise.job_watch import JobWatch
-from seatrial.supervise.slot import Longest, lead
+from seatrial.supervise.slot import SIGNAL_SLACK, Longest, lead
 
 PERSON, FILE = "seatrial stop", "the stop file"
 TIMER, RANKS = "the time limit", "SIGTERM to the ranks"
-# Slurm looks at time limits every 30 s, so its signal may come that much early.
-SIGNAL_SLACK = 90.0
 _POLL_SECONDS = 0.05
 
 
