@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from datetime import datetime, timezone
 from pathlib import Path
@@ -17,7 +16,7 @@ from seatrial.run.layout import RunFolder
 from tests.cli.test_cli import NANO, seatrial
 from tests.cli.verbs import _RANK
 from tests.slurm_room import test_admission
-from tests.slurm_room.fakes import FakeCommands, Reply, lines, queue_row
+from tests.slurm_room.fakes import FakeCommands, Reply, lines, on_path, queue_row
 
 
 @pytest.mark.parametrize(
@@ -121,13 +120,7 @@ def test_a_rehearsed_run_reaches_its_target(tmp_path: Path) -> None:
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeCommands:
     """Fake Slurm commands on PATH."""
-    root = tmp_path / "fakes"
-    root.mkdir()
-    fakes = FakeCommands(root)
-    monkeypatch.setenv("PATH", f"{fakes.bin}{os.pathsep}{os.environ['PATH']}")
-    for name in ("scancel", "scontrol", "sacct"):
-        fakes.script(name, Reply())
-    return fakes
+    return on_path(tmp_path, monkeypatch, "scancel", "scontrol", "sacct")
 
 
 def test_a_run_that_waits_in_vain_is_cancelled(slurm: FakeCommands, tmp_path: Path, capsys: Any) -> None:

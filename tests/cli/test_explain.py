@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from pathlib import Path
 
 import pytest
@@ -13,19 +12,13 @@ from seatrial.run import records
 from seatrial.run.layout import RunFolder
 from tests.cli.verbs import verb
 from tests.judge.run_builder import as_of_old, three_attempts
-from tests.slurm_room.fakes import FakeCommands, Reply, lines, queue_row
+from tests.slurm_room.fakes import FakeCommands, Reply, lines, on_path, queue_row
 
 
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeCommands:
     """Fake Slurm commands on PATH; nothing is in the queue."""
-    root = tmp_path / "fakes"
-    root.mkdir()
-    fakes = FakeCommands(root)
-    monkeypatch.setenv("PATH", f"{fakes.bin}{os.pathsep}{os.environ['PATH']}")
-    for name in ("squeue", "sacct", "scontrol"):
-        fakes.script(name, Reply())
-    return fakes
+    return on_path(tmp_path, monkeypatch, "squeue", "sacct", "scontrol")
 
 
 @pytest.fixture

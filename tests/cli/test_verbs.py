@@ -20,7 +20,7 @@ from seatrial.run import records
 from seatrial.run.layout import RunFolder
 from seatrial.slurm.local_job import look, supervisor
 from tests.cli.verbs import COMMAND, REPO, start, until, verb
-from tests.slurm_room.fakes import FakeCommands, Reply, account_row, lines, queue_row
+from tests.slurm_room.fakes import FakeCommands, Reply, account_row, lines, on_path, queue_row
 
 SPEC = {"recipe": "nano", "kind": "convergence", "created": "2027-01-15T08:00:00+00:00", "provenance": {"host": "a"}}
 ACCOUNTING_DOWN = Reply(err="sacct: error: slurm_persist_conn_open: Connection refused\n", rc=1)
@@ -31,13 +31,7 @@ CONTROL_DOWN = Reply(err="scontrol: error: Unable to contact slurm controller (c
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeCommands:
     """Fake Slurm commands on PATH."""
-    root = tmp_path / "fakes"
-    root.mkdir()
-    fakes = FakeCommands(root)
-    monkeypatch.setenv("PATH", f"{fakes.bin}{os.pathsep}{os.environ['PATH']}")
-    for name in ("scancel", "scontrol"):
-        fakes.script(name, Reply())
-    return fakes
+    return on_path(tmp_path, monkeypatch, "scancel", "scontrol")
 
 
 def slurm_run(runs: Path, name: str, job: int) -> RunFolder:

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
+
 from seatrial.slurm.client import Slurm
 from seatrial.slurm.commands import ONCE, Done, Retry
 from seatrial.slurm.table import SEPARATOR
@@ -102,3 +104,14 @@ def account_row(
 ) -> list[object]:  # fmt: skip
     late = [] if old else [restarts, failed, reason]
     return [job, user, uid, state, submitted, started, ended, nodes, code, derived, *late, name]
+
+
+def on_path(folder: Path, monkeypatch: pytest.MonkeyPatch, *names: str) -> FakeCommands:
+    """Put fake commands first on PATH; those named say nothing and succeed."""
+    root = folder / "fakes"
+    root.mkdir()
+    fakes = FakeCommands(root)
+    monkeypatch.setenv("PATH", f"{fakes.bin}{os.pathsep}{os.environ['PATH']}")
+    for name in names:
+        fakes.script(name, Reply())
+    return fakes
