@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from seatrial.run import records
+from seatrial.run.layout import temporary_prefix
 from seatrial.supervise import exit_codes
 from tests.run.test_checkpoint import make as make_checkpoint
 from tests.run.test_checkpoint import torchs_names  # noqa: F401 - the look-alikes need their names
@@ -222,3 +223,18 @@ def test_a_stop_before_the_ranks_start_starts_none(tmp_path: Path) -> None:
     assert supervise(folder, before=before)[0] == exit_codes.STOPPED
     assert "before it began" in record(folder)["reason"]
     assert pids_of(folder) == []
+
+
+@pytest.mark.parametrize("failures", [0, 1], ids=["stopped", "carried on, then stopped"])
+def test_what_killed_ranks_left_on_the_host_goes_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    folder = make_run(tmp_path, {"1": {"steps": 2, "exit": "kill"}, "all": {"final": False}}, failures=failures)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    mine, others = (temporary / f"{temporary_prefix(name)}1-abc" for name in (folder.path.name, "another run"))
+    for one in (mine, others):
+        one.mkdir()
+    assert supervise(folder)[0] == 137
+    assert [path.name for path in temporary.iterdir()] == [others.name]

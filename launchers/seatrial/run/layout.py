@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import secrets
 import time
@@ -10,11 +11,21 @@ from pathlib import Path
 
 from seatrial.errors import SeatrialError
 
+TEMPORARY = "seatrial-rank-"  # so begin the names of all ranks' temporary folders
+
 
 def new_run_id(recipe: str, kind: str) -> str:
     """Return ``<recipe>-<kind>-<YYYYmmdd-HHMMSS>-<6 hex>``, safe as a file name and as a job name."""
     safe = re.sub(r"[^A-Za-z0-9._-]+", "_", recipe).strip("._-")[:80] or "recipe"
     return f"{safe}-{kind}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
+
+
+def temporary_prefix(run_id: str) -> str:
+    """Return how the names of a run's ranks' temporary folders begin.
+
+    Short: the sockets of multiprocessing lie in them, and their paths have at most 107 bytes.
+    """
+    return f"{TEMPORARY}{hashlib.sha256(run_id.encode()).hexdigest()[:8]}-"
 
 
 @dataclass(frozen=True)

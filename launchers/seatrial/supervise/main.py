@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import shutil
 import sys
+import tempfile
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +17,7 @@ from typing import Any, Optional
 from seatrial.errors import SeatrialError
 from seatrial.judge.gate import judge_run
 from seatrial.run import checkpoint, records, retention
-from seatrial.run.layout import RunFolder
+from seatrial.run.layout import RunFolder, temporary_prefix
 from seatrial.supervise import classes, exit_codes, termination
 from seatrial.supervise.carry import Carrier, End
 from seatrial.supervise.control import Control
@@ -28,6 +30,7 @@ from seatrial.supervise.lock import only_supervisor
 from seatrial.supervise.lost import close_lost_attempts
 from seatrial.supervise.owner import Owner
 from seatrial.supervise.plan import value
+from seatrial.supervise.step import jit_cache_root
 
 _TIDY_SECONDS = 60.0
 _VERDICT_CODES = {"PASS": exit_codes.DONE, "FAIL": exit_codes.VERDICT_FAIL}
@@ -109,6 +112,7 @@ def _ended(job: Job, end: End) -> int:
                           **{"class": end.name})  # fmt: skip
         if code:
             cancel_dependents(job, end.reason)
+        _sweep(job)
     job.journal.event("supervisor_ended", exit_code=code)
     meaning = exit_codes.MEANINGS.get(code, "that of the first rank that failed")
     job.journal.say(f"exit code {code}: {meaning}: {end.reason}")
@@ -118,6 +122,15 @@ def _ended(job: Job, end: End) -> int:
         job.watch.stop()
     job.journal.close()
     return code
+
+
+def _sweep(job: Job) -> None:
+    """Remove what ranks that were killed, and their compilers, have left on this host: no attempt follows."""
+    left = Path(tempfile.gettempdir()).glob(f"{temporary_prefix(job.spec['run_id'])}*")
+    node_local = (job.spec["profile"].get("paths") or {}).get("node_local")
+    caches = [Path(jit_cache_root(node_local, job.spec["run_id"]))] if node_local and job.on_slurm else []
+    for folder in (*left, *caches):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _judged(job: Job, code: int) -> int:

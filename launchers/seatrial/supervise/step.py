@@ -122,9 +122,14 @@ def step_environment(
     }
 
 
+def jit_cache_root(node_local: str, run_id: str) -> str:
+    """Return the folder of a run's compiled kernels on a node."""
+    return f"{node_local}/seatrial-{run_id}"
+
+
 def jit_caches(node_local: str, run_id: str) -> dict[str, str]:
     """Return where run-time compilers keep their kernels: on the node, for they race on shared folders."""
-    root = f"{node_local}/seatrial-{run_id}"
+    root = jit_cache_root(node_local, run_id)
     return {
         "HYBRID_EP_CACHE_DIR": f"{root}/hybrid_ep",
         "TRITON_CACHE_DIR": f"{root}/triton",

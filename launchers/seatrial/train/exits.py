@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import hashlib
 import os
 import shutil
 import socket
@@ -15,9 +14,9 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from seatrial.run import records
+from seatrial.run.layout import TEMPORARY, temporary_prefix
 
 SCHEMA = 1
-_TEMPORARY = "seatrial-rank-"
 
 
 class ExitRecord:
@@ -96,8 +95,7 @@ def own_temporary_folder(run_id: str, rank: int) -> None:
     A helper that is ended by ``end_helpers`` does not tidy up after itself. What an earlier attempt's rank, killed
     outright, left on this node goes now.
     """
-    # Short: the sockets of multiprocessing lie in it, and their paths have at most 107 bytes.
-    prefix = f"{_TEMPORARY}{hashlib.sha256(run_id.encode()).hexdigest()[:8]}-{rank}-"
+    prefix = f"{temporary_prefix(run_id)}{rank}-"
     for leftover in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         shutil.rmtree(leftover, ignore_errors=True)
     tempfile.tempdir = tempfile.mkdtemp(prefix=prefix)
@@ -107,7 +105,7 @@ def own_temporary_folder(run_id: str, rank: int) -> None:
 
 def _remove_temporary_folder() -> None:
     folder = tempfile.tempdir
-    if isinstance(folder, str) and Path(folder).name.startswith(_TEMPORARY):
+    if isinstance(folder, str) and Path(folder).name.startswith(TEMPORARY):
         shutil.rmtree(folder, ignore_errors=True)
 
 
