@@ -146,6 +146,7 @@ def test_no_attempts(tmp_path: Path) -> None:
     folder = Builder(tmp_path).folder
     assert read_history(folder) == []
     assert goodput(folder) == Goodput()
+    assert goodput(folder, now=1_796_000_000.0) == Goodput()
 
 
 TIMES = st.floats(0, 1e5)

@@ -94,7 +94,7 @@ class _Times:
         ended = [time for time in _when(events, "supervisor_ended") if time <= until]
         self._left = [*ended, *over]
         first = [*submitted, *self._starts, *began]
-        self._begin = min(first, default=0.0)
+        self._begin = min(first, default=now or 0.0)  # nothing has begun: nothing has taken time
         decided = [time for time in _when(events, "decision") if time <= until]
         marks = [*first, *self._left, *decided]
         self._end = max(marks, default=0.0) if now is None else max(now, self._begin)
