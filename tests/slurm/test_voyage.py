@@ -235,7 +235,7 @@ def asked_to_stop_in_an_evaluation(sea: Sea) -> None:
     assert voyages.events(folder, "stop_requested")[0]["time"] < evaluated[0], "it was asked for during the evaluation"
 
 
-@voyage()
+@voyage(campaign=True)
 def killed_in_the_final_evaluation(sea: Sea) -> None:
     folder = sea.embark(fault={"rank": 1, "step": "evaluation", "how": "kill"})
     first, second = sea.ended_well(folder)
