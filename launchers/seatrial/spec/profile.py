@@ -85,6 +85,55 @@ class Recovery(_Model):
         return self
 
 
+class Preflight(_Model):
+    """What each node must show before an attempt begins on it, one task a node.
+
+    ``tries``: how often a node may fail before it is left out. ``seconds``: for all nodes to answer.
+    ``clock_seconds``: the most that a node's clock may differ from the batch host's. ``node_local_gb``: free space in
+    ``paths.node_local``. ``commands``: a site's own checks, name -> words of a command; exit code 0 is good.
+    """
+
+    enabled: bool = True
+    tries: Positive = 3
+    seconds: Positive = 60
+    clock_seconds: Annotated[float, Field(gt=0)] = 5.0
+    node_local_gb: Annotated[float, Field(ge=0)] = 1.0
+    commands: dict[str, Annotated[list[str], Field(min_length=1)]] = {}
+
+
+class Hang(_Model):
+    """How long a run may make no step before it counts as hung.
+
+    A step: ``step_factor`` times the median of this run's own, and no less than ``step_minimum_seconds``. A save and an
+    evaluation: five times the longest seen, and no less than their minutes. ``startup_minutes``: until the first step
+    of an attempt, in which kernels may be compiled for ten minutes. ``py_spy``: besides the ranks' own stacks, those
+    that py-spy sees (it must be installed on the nodes).
+    """
+
+    enabled: bool = True
+    startup_minutes: Positive = 30
+    step_factor: Annotated[float, Field(ge=2)] = 10.0
+    step_minimum_seconds: Positive = 180
+    save_minutes: Positive = 15
+    evaluation_minutes: Positive = 30
+    py_spy: bool = False
+
+
+Told = Literal["start", "decision", "done", "stop"]
+
+
+class Notify(_Model):
+    """Whom a run tells of its start, its decisions and its end.
+
+    ``command``: the words of a program that gets the news as JSON on its standard input. ``webhook``: the NAME of the
+    environment variable that holds the address (it is a secret), which gets Slack-compatible JSON. ``events``: of what.
+    """
+
+    command: Annotated[list[str], Field(min_length=1)] | None = None
+    webhook: VariableName | None = None
+    events: list[Told] = ["start", "decision", "done", "stop"]
+
+
 class Profile(_Model):
     """A cluster profile. Counts of GPUs are per node unless said otherwise."""
 
@@ -117,6 +166,9 @@ class Profile(_Model):
     paths: Paths = Paths()
     slurm: SlurmSite = SlurmSite()
     recovery: Recovery = Recovery()
+    preflight: Preflight = Preflight()
+    hang: Hang = Hang()
+    notify: Notify = Notify()
 
 
 @dataclass(frozen=True)
@@ -164,7 +216,7 @@ def _merge(
 ) -> None:  # fmt: skip
     for key, value in data.items():
         dotted = f"{prefix}{key}"
-        if isinstance(value, dict) and dotted != "env.set":
+        if isinstance(value, dict) and dotted not in ("env.set", "preflight.commands"):
             _merge(into.setdefault(key, {}), sources, value, file, (*at, key), f"{dotted}.")
         elif isinstance(value, dict):
             into.setdefault(key, {}).update(value)
@@ -205,7 +257,10 @@ def _validate(data: dict[str, Any], sources: Mapping[str, str], file: YamlFile) 
 
 def _keys(parents: Sequence[str]) -> list[str]:
     model: Any = Profile
-    parts = {"container": Container, "env": Environment, "paths": Paths, "slurm": SlurmSite, "recovery": Recovery}
+    parts = {
+        "container": Container, "env": Environment, "paths": Paths, "slurm": SlurmSite, "recovery": Recovery,
+        "preflight": Preflight, "hang": Hang, "notify": Notify,
+    }  # fmt: skip
     for parent in parents:
         model = parts.get(parent, model)
     return [info.alias or name for name, info in model.model_fields.items()]
