@@ -1,0 +1,111 @@
+"""The watch over the batch host, kept on another node of the job.
+
+With spare nodes a job outlives its nodes (--no-kill), the batch host too: Slurm then leaves it running, without a batch
+process, until its time is up (seen on 24.11). A step on another node outlives that host, and puts the job back into the
+queue. ``python .../supervise/watchman.py RUN_FOLDER JOB RESTART HOST`` is that step's program.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Optional
+
+_HERE = Path(__file__).resolve()
+if not __package__:
+    # Run by path: Python put this folder on the path, where our module names would hide others.
+    sys.path[:] = [str(_HERE.parents[2]), *(p for p in sys.path if Path(p or ".").resolve() != _HERE.parent)]
+
+from seatrial.run import records  # noqa: E402
+from seatrial.run.layout import RunFolder  # noqa: E402
+from seatrial.supervise.ask import ask  # noqa: E402
+from seatrial.supervise.job_watch import look  # noqa: E402
+
+EVENT = "batch_host_lost"
+_EVERY_SECONDS = 10.0
+_STATE = re.compile(r"(?:^|\s)State=([A-Z_]+)")
+
+
+class Watchman:
+    """Keeps the watch as long as the supervisor lives. ``environment``: the batch process's own."""
+
+    def __init__(self, python: str, run_folder: Path, environment: Mapping[str, str]) -> None:
+        self._python, self._folder, self._environment = python, run_folder, environment
+        self._process: Optional[subprocess.Popen[bytes]] = None
+
+    def ensure(self, nodes: Sequence[str], environment: Mapping[str, str]) -> None:
+        """See to it that the watch is kept, on the last of ``nodes`` that is not the batch host. Never raises.
+
+        ``environment``: srun's.
+        """
+        host = self._environment.get("SLURMD_NODENAME", "")
+        others = [node for node in nodes if node != host]
+        if not host or not others or (self._process is not None and self._process.poll() is None):
+            return
+        job, restart = self._environment.get("SLURM_JOB_ID", ""), self._environment.get("SLURM_RESTART_COUNT") or "0"
+        words = [*step_words(others[-1]), self._python, str(_HERE), str(self._folder), job, restart, host]
+        try:
+            self._process = subprocess.Popen(
+                words, env=dict(environment), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+        except OSError:
+            self._process = None  # seatrial tend is the other way back
+
+    def stop(self) -> None:
+        """End the watch."""
+        if self._process is None:
+            return
+        self._process.terminate()  # srun then ends its task
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def step_words(node: str) -> list[str]:
+    """Return srun and its options: one task on ``node`` that outlives other nodes and shares what the ranks have."""
+    return [
+        "srun", "--job-name=watchman", "--nodes=1", "--ntasks=1", f"--nodelist={node}", "--overlap", "--no-kill",
+        "--cpus-per-task=1", "--export=ALL", "--input=none", "--output=/dev/null", "--error=/dev/null",
+    ]  # fmt: skip
+
+
+def is_down(said: Optional[str]) -> bool:
+    """Whether ``scontrol show node`` says that the node is down. No answer says nothing."""
+    found = _STATE.search(said or "")
+    return found is not None and found[1] == "DOWN"
+
+
+def keep_watch(folder: RunFolder, job: str, restart: int, host: str, every: float = _EVERY_SECONDS) -> None:
+    """Return once the job is no longer this start of it, or has been put back into the queue."""
+    while True:
+        time.sleep(every)
+        facts = look(job)
+        if facts is not None and (facts.taken_away(restart) or facts.state != "RUNNING"):
+            return
+        if facts is None or not is_down(ask(["scontrol", "--oneliner", "show", "node", host])):
+            continue
+        # Slurm gives a node that is down to nobody; whoever takes the run up leaves it out for longer.
+        if ask(["scontrol", "requeue", job]) is not None:
+            records.append_event(folder.events, EVENT, job_id=job, restart_count=restart, host=host)
+            return
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Keep watch as the command line says."""
+    if len(arguments) != 4 or not arguments[2].isdecimal():
+        print("usage: watchman.py RUN_FOLDER JOB RESTART HOST", file=sys.stderr)
+        return 2
+    folder, job, restart, host = arguments
+    keep_watch(RunFolder(Path(folder)), job, int(restart), host)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
