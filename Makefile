@@ -8,13 +8,20 @@ READY := $(VENV)/.ready
 # What tests use beside Python: shellcheck for batch scripts, a C compiler for the sandbox's stand-in of pyxis.
 PROGRAMS := shellcheck:shellcheck cc:gcc
 
-.PHONY: system gate test setup lint unit train campaign benchmarks schema golden lock clean
+.PHONY: system gate test test-host test-slurm setup lint unit train campaign benchmarks schema golden lock clean
 
 gate: $(READY)
 	$(BIN)/seatrial gate nemotron_3_nano_gb200 --profile local-cpu
 
+# Tests on the real Slurm wait more than they compute, so the others run beside them.
 test: system $(READY) lint
-	$(BIN)/python -m pytest -m "not campaign"
+	+$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-host test-slurm
+
+test-host: $(READY)
+	$(BIN)/python -m pytest -m "not campaign and not slurm"
+
+test-slurm: $(READY)
+	$(BIN)/python -m pytest -m "not campaign and slurm"
 
 setup: $(READY)
 
