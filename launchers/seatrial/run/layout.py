@@ -53,6 +53,9 @@ class Attempt:
     def exit_record(self, rank: int) -> Path:
         return self.path / f"exit-{rank:05d}.json"
 
+    def drill_mark(self, rank: int) -> Path:
+        return self.path / f"drill-{rank:05d}.json"
+
 
 @dataclass(frozen=True)
 class RunFolder:

@@ -35,7 +35,8 @@ class RunSpec:
 
     ``profile`` is the resolved profile as plain data, ``gate`` the expectations that the judge applies,
     ``environment`` the variables that every rank gets (name -> value, never a secret). ``profile_sources`` maps a
-    dotted profile key to where its value was written.
+    dotted profile key to where its value was written. ``drill``: the fault that is put into a gate, its step and the
+    folder of the undisturbed run (``fault``, ``step``, ``reference``; see spec.drill).
     """
 
     recipe: str
@@ -47,6 +48,7 @@ class RunSpec:
     gate: Mapping[str, Any]
     megatron_core: str
     profile_sources: Mapping[str, str] = field(default_factory=dict)
+    drill: Mapping[str, Any] | None = None
 
     @property
     def world_size(self) -> int:
@@ -84,6 +86,7 @@ class RunSpec:
             "profile_sources": dict(self.profile_sources),
             "environment": dict(self.environment),
             "gate": dict(self.gate),
+            "drill": dict(self.drill) if self.drill else None,
             "fields": {
                 key: {"value": f.value, "owner": f.owner, "source": f.source}
                 | ({"recipe_value": f.recipe_value} if f.changed else {})
@@ -101,6 +104,7 @@ class RunSpec:
         return cls(
             data["recipe"], data["recipe_file"], data["kind"], data["profile"], fields,
             data["environment"], data["gate"], data["megatron_core"], data["profile_sources"],
+            data.get("drill"),
         )  # fmt: skip
 
     @property
@@ -113,5 +117,5 @@ class RunSpec:
             "profile": dict(self.profile),
             "environment": dict(self.environment),
             "values": {key: f.value for key, f in self.fields.items()},
-        }
+        } | ({"drill": [self.drill["fault"], self.drill["step"]]} if self.drill else {})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -12,6 +12,7 @@ from seatrial.run import records
 from seatrial.run.layout import Attempt
 from seatrial.supervise import exit_codes
 from seatrial.supervise.attempt_record import Facts, Finished, finish
+from seatrial.supervise.drill import Injection
 from seatrial.supervise.exits import RankEnd, read_exit_record
 from seatrial.supervise.follow import LogFollower
 from seatrial.supervise.history import History
@@ -40,6 +41,7 @@ class _Run:
         self.follower = LogFollower(self.logs, attempt.number, job.journal)
         self.stops = Stops(job.control, attempt, job.watch, history.longest, job.signal_lead, job.patience.answer)
         self.ranks = job.ranks(attempt, self.logs)
+        self.drill = Injection(job, attempt)
         self.ends: dict[int, RankEnd] = {}
         self.look = self.tidied = 0
         self.stop: Optional[str] = None
@@ -63,6 +65,7 @@ class _Run:
         try:
             self.note(self.abandoned() if self.killed_soon() else self.ranks.end())
             self.follower.close()
+            self.drill.close(self.follower.seen, self.ranks.nodes)
         except BaseException as caught:
             error, interruption = error or caught, _broken(caught)
         self.pass_on_stop()  # asked for within the last look, too
@@ -98,7 +101,7 @@ class _Run:
         end = self.job.watch.end_time if self.job.watch is not None else None
         left = None if end is None else (end - time.time()) / 60
         plan = make_plan(self.job.spec, self.job.folder, self.attempt, self.start, cold, left)
-        records.write_json(self.attempt.plan, plan)
+        records.write_json(self.attempt.plan, {**plan, "drill": self.drill.plan()})
 
     def watch(self) -> Optional[Outcome]:
         """Follow until all ranks have ended; return the outcome if it was we who ended them."""
@@ -106,6 +109,7 @@ class _Run:
             self.look += 1
             self.note(self.ranks.poll())  # asked before reading, so that an ended rank's last lines are seen
             self.follower.poll()
+            self.drill.look(self.follower.seen, self.ranks.nodes)
             self.job.journal.flush()
             self.tidy()
             if not self.ranks.running:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Optional
 from seatrial.judge.goodput import attempt_shares
 from seatrial.run import checkpoint, records
 from seatrial.run.layout import Attempt
+from seatrial.supervise import drill
 from seatrial.supervise.classify import Classified, Evidence, classify
 from seatrial.supervise.exits import RankEnd, read_exit_record
 from seatrial.supervise.follow import Seen
@@ -69,7 +70,7 @@ def finish(job: Job, facts: Facts) -> Finished:
         done_before=facts.start.step if facts.start.evaluate_only else None,
         evaluated_before=facts.history.evaluations,
     )  # fmt: skip
-    found = classify(_evidence(job, facts, outcome))
+    found = drill.classified(job.spec, facts.attempt, facts.nodes, classify(_evidence(job, facts, outcome)))
     outcome = _of_the_first(outcome, ends, found)
     record = _record(job, facts, outcome, found)
     if facts.attempt.record.is_file():

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Optional
 from seatrial.errors import SeatrialError
 from seatrial.run import records, retention
 from seatrial.run.checkpoint import check, checkpoint_folder, list_checkpoints
-from seatrial.supervise import attempt_record, classes, exit_codes, policy, slot
+from seatrial.supervise import attempt_record, classes, drill, exit_codes, policy, slot
 from seatrial.supervise.attempt import run_attempt
 from seatrial.supervise.excluded import Excluded
 from seatrial.supervise.history import History, past_of, read_history
@@ -51,6 +51,7 @@ class Carrier:
         self.budgets = Budgets.of(job.recovery)
         self.excluded = Excluded(job.spec["profile"], job.folder.path.name) if job.on_slurm else None
         self.gate = job.spec["kind"] == "gate"
+        self.drill = drill.drill_of(job.spec)
 
     def carry(self) -> End:
         """Run attempts until a decision is final, or the job is back in the queue."""
@@ -158,6 +159,13 @@ class Carrier:
     def _decide(self, attempts: Sequence[Mapping[str, Any]], longest: slot.Longest) -> Decision:
         """Return what follows the last of ``attempts`` (records, oldest first)."""
         *before, now = past_of(attempts)
+        if self.drill is not None:
+            attempt = self.job.folder.attempt(int(attempts[-1]["attempt"]))
+            return drill.decide(
+                self.drill, now, before, self.budgets, self._slot(longest), attempts[-1],
+                was_disturbed=drill.disturbed(self.job.folder) == attempt.number,
+                by_person=drill.asked_by_person(attempt),
+            )  # fmt: skip
         if self.gate:
             return policy.decide_gate(now, str(attempts[-1].get("reason")))
         return policy.decide(now, before, self.budgets, self._slot(longest))
@@ -186,7 +194,7 @@ class Carrier:
             self.job.journal.say(f"decision: {decision.action}: {decision.reason}")
 
     def _exclude(self, decision: Decision, record: Mapping[str, Any]) -> None:
-        if self.excluded is None or not decision.exclude:
+        if self.excluded is None or not decision.exclude or self.drill is not None:  # a drill's nodes are good
             return
         try:
             self.excluded.add(decision.exclude, f"{record.get('class')}: {record.get('class_why')}")
@@ -203,6 +211,8 @@ class Carrier:
             for path in list_checkpoints(self.job.folder.checkpoints):
                 if not check(path).whole:
                     retention.discard(path)
+        if self.drill is not None and self.drill.fault == drill.STOP_SIGNAL:
+            self.job.control.go_on()
         if decision.delay_seconds:
             self.job.journal.say(f"the next attempt in {decision.delay_seconds:.0f} s")
         deadline = time.monotonic() + decision.delay_seconds

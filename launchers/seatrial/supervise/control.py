@@ -40,6 +40,11 @@ class Control:
             # Where whoever started us ignores it, the kernel reaps the ranks and their exit codes are lost.
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
+    def go_on(self) -> None:
+        """Take SIGUSR2 as obeyed: what a drill sends itself ends an attempt and not the run."""
+        if self.stop == "SIGUSR2":
+            self.stop = None
+
     def _handle(self, number: int, _frame: Optional[FrameType]) -> None:
         if number != signal.SIGUSR2:
             now = time.monotonic()

@@ -34,7 +34,7 @@ def _pretrain(plan: Plan, place: Place, on_listening: Callable[[], None]) -> Non
     from megatron.training import pretrain
     from megatron.training.argument_utils import pretrain_cfg_container_from_args
 
-    from . import arguments, data, models, requirements
+    from . import arguments, data, drill, models, requirements
     from .evidence import Evidence
     from .forward import ForwardStep
 
@@ -57,6 +57,7 @@ def _pretrain(plan: Plan, place: Place, on_listening: Callable[[], None]) -> Non
     step = ForwardStep(
         args,
         on_next_step=lambda: evidence.print("first step", args.curr_iteration),
+        before_step=drill.of(plan, place),
     )
     try:
         pretrain(

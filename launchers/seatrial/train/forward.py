@@ -13,15 +13,24 @@ SPIKY_LOSS_FACTOR = 10.0
 
 
 class ForwardStep:
-    """The forward step. ``on_next_step`` is called once, at the first micro batch after the first step."""
+    """The forward step.
 
-    def __init__(self, args: Any, on_next_step: Callable[[], None] = lambda: None) -> None:
+    ``on_next_step`` is called once, at the first micro batch after the first step; ``before_step`` with the number of
+    the step at each micro batch that trains.
+    """
+
+    def __init__(
+        self,
+        args: Any,
+        on_next_step: Callable[[], None] = lambda: None,
+        before_step: Callable[[int], None] | None = None,
+    ) -> None:
         from megatron.core import parallel_state
         from megatron.core.rerun_state_machine import get_rerun_state_machine
 
         self.args, self.state = args, parallel_state
         self.rerun_state_machine = get_rerun_state_machine
-        self.on_next_step = on_next_step
+        self.on_next_step, self.before_step = on_next_step, before_step
         self.first_iteration: int | None = None
         self.counting = True
 
@@ -29,6 +38,8 @@ class ForwardStep:
         """Return the model's output (per-token losses on the last stage) and the function that sums them."""
         if self.counting:
             self._count()
+        if self.before_step is not None and model.training:
+            self.before_step(getattr(self.args, "curr_iteration", 0) + 1)
         batch = self.batch(data_iterator)
         output = model(
             batch["tokens"],

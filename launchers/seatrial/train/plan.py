@@ -15,8 +15,20 @@ SLURM_NAMES = {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_NTASKS", "LOCAL_RANK
 
 
 @dataclass(frozen=True)
+class Fault:
+    """What a drill has these ranks do at the beginning of ``step``; ``name``: see train.drill."""
+
+    name: str
+    step: int
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Plan:
-    """What one attempt runs. Paths are absolute; ``schedule_iters`` counts the steps that datasets are sized for."""
+    """What one attempt runs. Paths are absolute; ``schedule_iters`` counts the steps that datasets are sized for.
+
+    ``drill``: the fault that is put into this attempt, None for none.
+    """
 
     run_id: str
     attempt: int
@@ -29,6 +41,7 @@ class Plan:
     exit_signal: str
     schedule_iters: int
     environment: Mapping[str, str]
+    drill: Fault | None = None
 
 
 @dataclass(frozen=True)
@@ -70,6 +83,7 @@ def plan_from_json(document: Any, *, file: object = None) -> Plan:
             exit_signal=str(document["exit_signal"]),
             schedule_iters=int(document["schedule_iters"]),
             environment={str(name): str(value) for name, value in document["environment"].items()},
+            drill=_fault(document.get("drill")),
         )
     except KeyError as error:
         raise SeatrialError("the plan lacks a key", file=file, key=str(error.args[0])) from error
@@ -80,6 +94,12 @@ def plan_from_json(document: Any, *, file: object = None) -> Plan:
             "unknown device", file=file, key="device", value=plan.device, rule=f"one of {', '.join(DEVICES)}"
         )
     return plan
+
+
+def _fault(data: Any) -> Fault | None:
+    if data is None:
+        return None
+    return Fault(str(data["fault"]), int(data["step"]), tuple(int(rank) for rank in data["ranks"]))
 
 
 def set_place(environment: MutableMapping[str, str]) -> None:
