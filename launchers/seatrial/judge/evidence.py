@@ -43,6 +43,48 @@ class CheckpointFound:
 
 
 @dataclass(frozen=True)
+class Injected:
+    """A fault that a drill put in, by its event. ``node``: where; ``what``: in words."""
+
+    attempt: Optional[int]
+    fault: str
+    step: Optional[int]
+    node: Optional[str]
+    what: str
+
+
+@dataclass(frozen=True)
+class DrilledAttempt:
+    """An attempt of a drill. ``name``: its class; None: it left no record, and nothing else is known."""
+
+    number: int
+    name: Optional[str] = None
+    resume_step: Optional[int] = None
+    first_step: Optional[int] = None
+    last_step: Optional[int] = None
+    saved_steps: tuple[int, ...] = ()
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class DrillEvidence:
+    """What is known of a drill: ``fault`` was to come at ``step``.
+
+    ``reference``: the folder of the undisturbed run, ``reference_problem`` why it is nothing to compare with (None: it
+    is). ``has_spares``: a node that is lost has another to take its place.
+    """
+
+    fault: str
+    step: int
+    injected: tuple[Injected, ...] = ()
+    attempts: tuple[DrilledAttempt, ...] = ()
+    reference: Optional[str] = None
+    reference_steps: tuple[StepRecord, ...] = ()
+    reference_problem: Optional[str] = None
+    has_spares: bool = False
+
+
+@dataclass(frozen=True)
 class GateEvidence:
     """Everything known of one gate.
 
@@ -50,7 +92,8 @@ class GateEvidence:
     the rank logs, None where there are no logs (scope "run" only). ``evidence_lines``: of the last attempt.
     ``exits``: of the last attempt, None where nothing could hold any. ``checkpoints``: save step -> finding.
     ``interrupted``: what ended the gate from outside before it was over (a node's failure, a preemption), in words.
-    ``places``: what to open to see it, by topic ("steps", "log", "exits", "checkpoints").
+    ``places``: what to open to see it, by topic ("steps", "log", "exits", "checkpoints"). ``drill``: of a gate that a
+    fault was put into; None for any other.
     """
 
     scope: str
@@ -67,6 +110,7 @@ class GateEvidence:
     notices: tuple[ExitNotice, ...] = ()
     interrupted: Optional[str] = None
     places: Mapping[str, str] = field(default_factory=dict)
+    drill: Optional[DrillEvidence] = None
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Union
+from typing import Callable, Union
 
-from seatrial.judge import rules, system_rules
+from seatrial.judge import drill_rules, rules, system_rules
 from seatrial.judge.collect import collect_logs, collect_run
+from seatrial.judge.drill_evidence import with_drill
 from seatrial.judge.evidence import RUN, Expectations, GateEvidence
 from seatrial.judge.verdict import FAIL, INCONCLUSIVE, RuleResult, Verdict, overall
+
+_Rule = Callable[[GateEvidence, Expectations], RuleResult]
 
 # In the order of the table that people read.
 _RULES = (
@@ -62,12 +65,22 @@ _NEEDED_OF_A_RUN = (
 
 def judge_gate(evidence: GateEvidence, expectations: Expectations) -> Verdict:
     """Judge ``evidence``. Pure: no file is read."""
-    results = tuple(rule(evidence, expectations) for rule in _RULES)
+    drill = evidence.drill
+    asked = _RULES if drill is None else (*map(_of_a_drill, _RULES), *drill_rules.RULES)
+    results = tuple(rule(evidence, expectations) for rule in asked)
     if evidence.interrupted is not None:
         results = (*map(_cut_short, results), _interruption(evidence))
     needed = _NEEDED_OF_A_RUN if evidence.scope == RUN else _ALWAYS_NEEDED
+    if drill is not None:
+        needed = (*needed, *drill_rules.NAMES)
     verdict = overall(results, needed)
-    return Verdict(verdict, evidence.rehearsal, evidence.scope, evidence.subject, "gate", results)
+    name = f"{drill.fault}@{drill.step}" if drill is not None else None
+    return Verdict(verdict, evidence.rehearsal, evidence.scope, evidence.subject, "gate", results, name)
+
+
+def _of_a_drill(rule: _Rule) -> _Rule:
+    """A drill repeats the steps since its checkpoint, and must."""
+    return drill_rules.step_set if rule is rules.step_set else rule
 
 
 def _cut_short(result: RuleResult) -> RuleResult:
@@ -86,7 +99,8 @@ def _interruption(evidence: GateEvidence) -> RuleResult:
 
 def judge_run(run_folder: Union[str, Path]) -> Verdict:
     """Judge the gate in ``run_folder``. Raises SeatrialError where it holds no readable spec.json."""
-    return judge_gate(*collect_run(Path(run_folder)))
+    evidence, expected = collect_run(Path(run_folder))
+    return judge_gate(with_drill(evidence, Path(run_folder)), expected)
 
 
 def judge_logs(paths: Iterable[Union[str, Path]], steps: int = 100, save_steps: Sequence[int] = (50, 100)) -> Verdict:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Optional
 
 SCHEMA_VERSION = 1
 PASS = "PASS"
@@ -51,7 +51,10 @@ class RuleResult:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What verdict.json holds. ``scope``: "run" (a run folder) or "log" (only a log, so less can be known)."""
+    """What verdict.json holds. ``scope``: "run" (a run folder) or "log" (only a log, so less can be known).
+
+    ``drill``: FAULT@STEP of a gate that a fault was put into; it admits no run.
+    """
 
     verdict: str
     rehearsal: bool
@@ -59,6 +62,7 @@ class Verdict:
     subject: str
     kind: str
     rules: tuple[RuleResult, ...]
+    drill: Optional[str] = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -69,12 +73,15 @@ class Verdict:
             "subject": self.subject,
             "kind": self.kind,
             "rules": [rule.to_json() for rule in self.rules],
+            **({"drill": self.drill} if self.drill else {}),
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Verdict:
         rules = tuple(RuleResult.from_json(rule) for rule in data["rules"])
-        return cls(data["verdict"], data["rehearsal"], data["scope"], data["subject"], data["kind"], rules)
+        return cls(
+            data["verdict"], data["rehearsal"], data["scope"], data["subject"], data["kind"], rules, data.get("drill")
+        )
 
 
 def overall(rules: Iterable[RuleResult], needed: Iterable[str]) -> str:

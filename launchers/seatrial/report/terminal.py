@@ -52,8 +52,9 @@ def print_verdict(verdict: Mapping[str, Any]) -> None:
         )  # fmt: skip
     out.print(table)
     label = " (rehearsal: proves the path, not the hardware)" if verdict.get("rehearsal") else ""
+    drill = f" of the drill {verdict['drill']}, which admits no run" if verdict.get("drill") else ""
     scope = " (log only)" if verdict.get("scope") == "log" else ""
-    out.print(f"[{STYLES[verdict['verdict']]}]{verdict['verdict']}[/]{scope}{label}")
+    out.print(f"[{STYLES[verdict['verdict']]}]{verdict['verdict']}[/]{escape(drill)}{scope}{label}")
 
 
 def _steps(steps: list[int]) -> str:
