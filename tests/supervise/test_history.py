@@ -109,6 +109,17 @@ def test_a_person_takes_a_hand(tmp_path: Path) -> None:
     assert read_history(folder).request == Request(0, (), None, after_attempt=2, open=True)
 
 
+def test_an_attempt_after_the_end_has_no_decision_yet(tmp_path: Path) -> None:
+    """Brought back by hand, and lost: the stop before it is not its end."""
+    folder = make(tmp_path, {})
+    records.append_event(folder.events, "decision", decision="stop")
+    assert read_history(folder).decision["decision"] == "stop"
+    records.append_event(folder.events, "requeue_requested")
+    assert read_history(folder).decision["decision"] == "stop"
+    records.append_event(folder.events, "attempt_started", attempt=1)
+    assert read_history(folder).decision == {}
+
+
 def test_a_request_before_the_first_attempt(tmp_path: Path) -> None:
     folder = make(tmp_path)
     records.append_event(folder.events, "requeue_requested")

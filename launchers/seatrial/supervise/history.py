@@ -32,7 +32,7 @@ class History:
     """``records``: of every attempt, oldest first. ``counted``: of those since a person last took a hand.
 
     ``saved``: steps whose save some attempt has seen finished. ``trained``: the highest step that was trained.
-    ``evaluations``: (step, which) that were seen. ``decision``: the last one that was taken.
+    ``evaluations``: (step, which) that were seen. ``decision``: the last one, unless an attempt has begun since.
     """
 
     records: Sequence[Mapping[str, Any]] = ()
@@ -50,7 +50,7 @@ def read_history(folder: RunFolder) -> History:
     found = [record for attempt in folder.attempts() if (record := records.read_object(attempt.record)) is not None]
     events = records.read_objects(folder.events)
     request = _request(events)
-    decisions = [event for event in events if event.get("event") == "decision"]
+    last = next((event for event in reversed(events) if event.get("event") in ("decision", "attempt_started")), {})
     return History(
         records=found,
         counted=[record for record in found if int(record.get("attempt", 0)) > request.after_attempt],
@@ -61,7 +61,8 @@ def read_history(folder: RunFolder) -> History:
             if event.get("event") == "evaluation" and isinstance(event.get("step"), int)
         ),
         longest=Longest.of(record["longest"] for record in found if isinstance(record.get("longest"), dict)),
-        decision=decisions[-1] if decisions else {},
+        # What ended a run is no word on the attempts after a person brought it back, should the last of them be lost.
+        decision=last if last.get("event") == "decision" else {},
         request=request,
     )  # fmt: skip
 
