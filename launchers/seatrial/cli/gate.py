@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from seatrial.cli import complete
 from seatrial.cli.options import (
     EXIT_CODES,
     AllowDirtyFlag,
@@ -30,6 +31,14 @@ def gate(
     detach: Annotated[bool, typer.Option("--detach", help="Return after submission; do not follow.")] = False,
     here: Annotated[bool, typer.Option("--here", help="Run on the allocation that this shell is in.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep its checkpoints after the verdict.")] = False,
+    drill: Annotated[
+        Optional[str],
+        typer.Option("--drill", metavar="FAULT[@STEP]", help="Put a fault in; it passes only if it recovers."),
+    ] = None,
+    reference: Annotated[
+        Optional[str],
+        typer.Option(metavar="RUN", help="The undisturbed gate of a drill.", autocompletion=complete.runs),
+    ] = None,
     allow_dirty: AllowDirtyFlag = False,
     require_head: RequireHeadOption = None,
 ) -> None:
@@ -41,6 +50,14 @@ def gate(
         raise SeatrialError("--here runs in the foreground", key="--detach", fix="leave one of the two out")
     kept = ["profile.recovery.gate_checkpoints=true"] if keep else []
     spec = resolved(recipe, profile, KindName.gate, [*(set_ or []), *kept])
+    if drill is not None:
+        from seatrial.cli.drilling import run_drill
+
+        run_drill(spec, drill, reference, follow_gate, detach=detach, here=here,
+                  allow_dirty=allow_dirty, require_head=require_head)  # fmt: skip
+        return
+    if reference is not None:
+        raise SeatrialError("--reference is a drill's", key="--reference", value=reference, fix="--drill FAULT@STEP")
     refuse_errors(checked(spec, ask_slurm=not here))
     submission = (run_here if here else submit)(spec, allow_dirty=allow_dirty, require_head=require_head)
     typer.echo(f"run folder: {submission.folder.path}")

@@ -132,6 +132,12 @@ def differences(wanted: Wanted, gate: Gate) -> list[str]:
     return [words for rule in _RULES for words in rule(wanted, gate)]
 
 
+def _drill(wanted: Wanted, gate: Gate) -> Iterator[str]:
+    drill = gate.spec.get("drill")
+    if drill:
+        yield f"it is a drill ({drill.get('fault')}@{drill.get('step')}), and no undisturbed gate"
+
+
 def _verdict(wanted: Wanted, gate: Gate) -> Iterator[str]:
     if gate.verdict is None:
         yield "it has no verdict yet"
@@ -164,7 +170,7 @@ def _same(wanted: Wanted, gate: Gate) -> Iterator[str]:
         yield f"arguments differ: {_arguments(wanted.spec, gate.spec)}"
 
 
-_RULES: tuple[Callable[[Wanted, Gate], Iterator[str]], ...] = (_verdict, _age, _same)
+_RULES: tuple[Callable[[Wanted, Gate], Iterator[str]], ...] = (_drill, _verdict, _age, _same)
 
 
 def _arguments(spec: RunSpec, other: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from seatrial.errors import SeatrialError
@@ -33,10 +34,22 @@ def submit_after_gate(
     require_head: str | None = None,
     slurm: Slurm | None = None,
 ) -> Pair:
-    """Submit ``gate`` held, then ``run`` depending on it, then let the gate start: it knows by then who depends on it.
+    """Submit ``gate`` and the ``run`` that waits for it. Raises SeatrialError as ``submit_pair`` does."""
+    return submit_pair(gate, lambda _: run, allow_dirty=allow_dirty, require_head=require_head, slurm=slurm)
 
-    Raises SeatrialError where one of these steps fails; then both jobs are cancelled and nothing is left, except what
-    may still have a job: the error names it.
+
+def submit_pair(
+    gate: RunSpec,
+    run_after: Callable[[RunFolder], RunSpec],
+    *,
+    allow_dirty: bool = False,
+    require_head: str | None = None,
+    slurm: Slurm | None = None,
+) -> Pair:
+    """Submit ``gate`` held, then the run depending on it, then let the gate start: it knows by then who depends on it.
+
+    ``run_after``: from the gate's folder to the run. Raises SeatrialError where one of these steps fails; then both
+    jobs are cancelled and nothing is left, except what may still have a job: the error names it.
     """
     slurm = slurm or Slurm()
     made: list[Submission] = []
@@ -46,8 +59,8 @@ def submit_after_gate(
         job = job_id(first.folder)
         admission = Admission("after-gate", first.folder.path.name, str(first.folder.path))
         second = submit(
-            run, allow_dirty=allow_dirty, require_head=require_head, dependency=f"afterok:{job.number}",
-            admission=admission, slurm=slurm,
+            run_after(first.folder), allow_dirty=allow_dirty, require_head=require_head,
+            dependency=f"afterok:{job.number}", admission=admission, slurm=slurm,
         )  # fmt: skip
         made.append(second)
         records.write_json(first.folder.path / dependents.FILE, [_dependent(second.folder)])
