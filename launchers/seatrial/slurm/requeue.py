@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from seatrial.check.deep import need_megatron
 from seatrial.errors import SeatrialError
 from seatrial.run import records
 from seatrial.run.layout import RunFolder
-from seatrial.slurm import requeue_profile, requeue_queue
-from seatrial.slurm.admission import read_gate
+from seatrial.slurm import requeue_profile, requeue_queue, resubmission
 from seatrial.slurm.client import CommandFailed, JobId, Slurm
 from seatrial.slurm.jobs import RunJob, job_states
 from seatrial.slurm.requeue_profile import Changed
@@ -28,9 +26,8 @@ from seatrial.slurm.requeue_rules import (
     way_back,
     with_blamed_node,
 )
-from seatrial.slurm.snapshot import verify_code
 from seatrial.slurm.state_records import JobState
-from seatrial.slurm.submit import send, start_local
+from seatrial.slurm.submit import start_local
 from seatrial.slurm.table import from_iso
 from seatrial.spec.runspec import RunSpec
 from seatrial.supervise.excluded import Excluded
@@ -58,7 +55,7 @@ def requeue(folder: RunFolder, wish: Wish, slurm: Slurm) -> Requeued:
     """
     check_class(wish)
     with requeue_queue.only_one(folder):
-        document = _document(folder)
+        document = read_document(folder)
         submitted = [event for event in records.read_objects(folder.events) if event.get("event") == "submitted"]
         host = str((document.get("provenance") or {}).get("host") or "")
         run = RunJob(folder.path, submitted[-1] if submitted else {}, host)
@@ -100,33 +97,24 @@ class _Submission:
 
     def __init__(self, folder: RunFolder, document: Mapping[str, Any], wish: Wish, run: RunJob, slurm: Slurm) -> None:
         self.folder, self.document, self.wish, self.run, self.slurm = folder, document, wish, run, slurm
+        self.new = resubmission.Resubmission(folder, run, slurm, wish.by)
 
     def submit(self, known: Collection[str]) -> Requeued:
         """Submit, write the request, let go. ``known``: the run's earlier jobs."""
-        requeue_queue.none_alive(self.run, self.slurm)
-        verify_code(self.folder.path / "code")
-        _check_gate(self.document)
+        self.new.check(self.document)
         changed = self._changed()
         exclude = self._exclude(changed)
-        # The job that an --after-gate run waited for is long over: what its verdict was has been looked at here.
-        options = ["--dependency=singleton", *([f"--exclude={','.join(exclude)}"] if exclude else [])]
-        accepted: list[JobId] = []
+        options = resubmission.options(exclude)
         take_back: Callable[[], None] | None = None
         try:
             with requeue_profile.script(changed, self.folder) as script:
                 if changed:
                     requeue_profile.require_accepted(self.slurm, ["sbatch", *options, str(script)], self.wish.profile)
-
-                def sbatch() -> JobId:
-                    words = ["sbatch", "--hold", *options, str(script)]
-                    accepted.append(self.slurm.submit(words, self.folder.path.name, known=known))
-                    return accepted[0]
-
-                job = send(self.folder, sbatch, by=self.wish.by, replaces=self.run.job_id.number)
+                job = self.new.submit(script, options, known)
             take_back = changed.write() if changed else None
             _request(self.folder, self.wish)
         except BaseException as error:
-            left = self._withdraw(accepted)
+            left = self.new.withdraw()
             if take_back is not None:
                 take_back()
             _failed(self.folder, self.wish, error, *left)
@@ -143,15 +131,6 @@ class _Submission:
     def _exclude(self, changed: Changed | None) -> list[str]:
         profile = changed.spec.profile if changed else self.document["profile"]
         return _to_exclude(self.folder, profile, self.wish)
-
-    def _withdraw(self, accepted: Sequence[JobId]) -> list[str]:
-        """Cancel the job that cannot be used; it is held, so nothing of it has run. Returns what is left."""
-        try:
-            for job in accepted:
-                self.slurm.cancel(job)
-        except CommandFailed:
-            return [f"job {accepted[0].number} is left, held: scancel {accepted[0].number}"]
-        return []
 
 
 def _to_waiting(
@@ -175,20 +154,6 @@ def _to_waiting(
 def _to_exclude(folder: RunFolder, profile: Mapping[str, Any], wish: Wish) -> list[str]:
     """Return the nodes that this person, and what other runs have met, leave out."""
     return sorted({*wish.exclude, *Excluded(profile, folder.path.name).nodes()})
-
-
-def _check_gate(document: Mapping[str, Any]) -> None:
-    """A run that was to wait for a gate comes back only where that gate has passed."""
-    admission = document.get("admission") or {}
-    if admission.get("how") != "after-gate":
-        return
-    gate = read_gate(RunFolder(Path(str(admission.get("folder")))))
-    verdict = (gate.verdict or {}).get("verdict") if gate else None
-    if verdict != "PASS":
-        raise SeatrialError(
-            f"the gate {admission.get('gate')} that it waits for has not passed: {verdict or 'it has no verdict'}",
-            fix="submit both again: seatrial converge … --after-gate",
-        )
 
 
 def _request(folder: RunFolder, wish: Wish) -> None:
@@ -218,7 +183,8 @@ def _failed(folder: RunFolder, wish: Wish, error: BaseException, *left: str) -> 
         records.append_event(folder.events, "requeue_failed", reason=reason, by=wish.by)
 
 
-def _document(folder: RunFolder) -> dict[str, Any]:
+def read_document(folder: RunFolder) -> dict[str, Any]:
+    """Return spec.json. Raises SeatrialError where it is none."""
     try:
         document = records.read_json(folder.spec)
     except (OSError, ValueError) as error:

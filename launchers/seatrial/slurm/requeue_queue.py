@@ -18,9 +18,13 @@ from seatrial.slurm.table import pairs
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 
 
+class Busy(SeatrialError):
+    """Another command brings the run back, or tidies it, at this moment."""
+
+
 @contextlib.contextmanager
 def only_one(folder: RunFolder) -> Iterator[None]:
-    """Keep others from bringing the run back meanwhile. Raises SeatrialError where another one is doing so."""
+    """Keep others from bringing the run back meanwhile. Raises Busy where another one is doing so."""
     try:
         handle = os.open(folder.path / "requeue.lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
@@ -30,8 +34,8 @@ def only_one(folder: RunFolder) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno not in _NO_LOCKS:
-                words = "another seatrial requeue or prune is at work on this run"
-                raise SeatrialError(words, file=folder.path, fix="seatrial status RUN") from error
+                words = "another seatrial requeue, tend or prune is at work on this run"
+                raise Busy(words, file=folder.path, fix="seatrial status RUN") from error
         yield
     finally:
         os.close(handle)
