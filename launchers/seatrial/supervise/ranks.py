@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Callable, NamedTuple, Optional
 
 from seatrial.errors import SeatrialError
+from seatrial.supervise.ask import run
 from seatrial.supervise.environment import local_rank_environment
 
 _PR_SET_PDEATHSIG = 1
@@ -98,6 +99,11 @@ class LocalRanks:
         for process in self._running.values():
             # Not Popen.send_signal: it may reap, and then poll would not see the end.
             os.kill(process.pid, number)
+
+    def beside(self, command: Sequence[str], log: str, seconds: float) -> None:
+        """Run a command beside the ranks, for ``seconds`` at most; ``log``: a file name, which its output goes to."""
+        with (self._logs[0].parent / f"{log}-{self.nodes[0]}.log").open("ab") as stream:
+            stream.write((run(command, seconds=seconds).output or "").encode())
 
     def end(self, grace_seconds: float = 0.0) -> list[Ended]:
         """Give what still runs ``grace_seconds`` to end by itself, then kill it with its group. Returns as poll."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import signal
 import subprocess
@@ -24,6 +25,7 @@ _POLL_SECONDS = 0.05
 # A controller that is just back may refuse a step for want of memory or nodes that it has not heard from yet.
 _REFUSED = b"Unable to create step"
 _REFUSED_SECONDS, _AGAIN_SECONDS = 120.0, 5.0
+_EXIT_RECORD = re.compile(r"exit-(\d+)\.json$")
 _EXIT_CODE = re.compile(r"[Ee]xit(?:ed with exit)? code (\d+)")
 _SIGNALS = {signal.strsignal(number): -number for number in signal.valid_signals()}
 
@@ -42,6 +44,8 @@ class SrunRanks:
         self.nodes: list[str] = []
         self._process: Optional[subprocess.Popen[bytes]] = None
         self._heard = self._spoke_from = 0
+        self._recorded: dict[int, Any] = {}  # the codes in the ranks' exit records, each read once
+        self._step_id: Optional[str] = None
         self._words: list[str] = []
         self._give_up_at = float("-inf")
         self._again_at: Optional[float] = None
@@ -65,7 +69,7 @@ class SrunRanks:
     def _spawn(self) -> int:
         try:
             with self._log.open("ab") as stream:
-                self._spoke_from = stream.tell()
+                self._spoke_from, self._step_id = stream.tell(), None
                 self._process = subprocess.Popen(
                     self._words,
                     stdin=subprocess.DEVNULL,
@@ -90,9 +94,9 @@ class SrunRanks:
             return []
         ended = [Ended(rank, status, False) for rank, status in self._said() if rank in self._running]
         self._running -= {end.rank for end in ended}
-        for rank in sorted(self._running):
-            record = read_exit_record(self._attempt.exit_record(rank))
-            code = record.get("code") if record else None
+        self._read_records()
+        for rank in sorted(self._running if over else self._running & self._recorded.keys()):
+            code = self._recorded.get(rank)
             if isinstance(code, int) and code != 0:
                 ended.append(Ended(rank, code, False))
             elif over:
@@ -100,6 +104,17 @@ class SrunRanks:
         self._running -= {end.rank for end in ended}
         self._settle()
         return ended
+
+    def _read_records(self) -> None:
+        """Read the exit records that are new: one listing of the folder a look, however many ranks there are."""
+        with contextlib.suppress(OSError), os.scandir(self._attempt.path) as entries:
+            for entry in entries:
+                found = _EXIT_RECORD.match(entry.name) if entry.name.startswith("exit-") else None
+                rank = int(found[1]) if found else -1
+                if rank in self._running and rank not in self._recorded:
+                    record = read_exit_record(self._attempt.exit_record(rank))
+                    if record is not None:
+                        self._recorded[rank] = record.get("code")
 
     def _refused(self) -> bool:
         """Whether Slurm did not begin the step, and it is worth another try; which is made when it is time."""
@@ -122,6 +137,15 @@ class SrunRanks:
         step = self._step()
         if step:
             ask(["scancel", f"--signal={number.name[3:]}", step], self._environment, _SLURM_SECONDS)
+
+    def beside(self, command: Sequence[str], log: str, seconds: float) -> None:
+        """Run a command once on each node of the ranks, beside them; ``log``: a file name in the attempt's folder."""
+        folder = str(self._attempt.path).replace("%", "%%")
+        words = [
+            "srun", "--overlap", f"--nodes={len(self.nodes)}", f"--ntasks={len(self.nodes)}", "--ntasks-per-node=1",
+            f"--nodelist={','.join(self.nodes)}", "--no-kill", "--cpus-per-task=1", f"--output={folder}/{log}-%N.log",
+        ]  # fmt: skip
+        ask([*words, *command], self._environment, seconds)
 
     def end(self, grace_seconds: float = 0.0) -> list[Ended]:
         """Give what still runs ``grace_seconds`` to end by itself, then kill the step. Returns as poll."""
@@ -153,8 +177,7 @@ class SrunRanks:
         """End a step whose ranks all say that they have ended, but which does not end."""
         if self._process is None or self._process.poll() is not None or not self._running:
             return
-        records = (read_exit_record(self._attempt.exit_record(rank)) for rank in self._running)
-        if not all(records):
+        if not self._running <= self._recorded.keys():
             self._all_recorded_at = None
         elif self._all_recorded_at is None:
             self._all_recorded_at = time.monotonic()
@@ -164,11 +187,14 @@ class SrunRanks:
     def _said(self) -> list[tuple[int, int]]:
         """Return (rank, status) of srun's messages since the last look; negative: ended by that signal."""
         try:
-            data = self._log.read_bytes()
+            with self._log.open("rb") as stream:
+                stream.seek(self._heard)
+                data = stream.read()
         except FileNotFoundError:
             return []
         end = data.rfind(b"\n") + 1
-        text, self._heard = data[self._heard : end].decode("utf-8", "replace"), max(end, self._heard)
+        self._heard += end
+        text = data[:end].decode("utf-8", "replace")
         found = []
         for line in text.splitlines():
             message = rank_of_message(line)
@@ -193,6 +219,8 @@ class SrunRanks:
 
     def _step(self) -> Optional[str]:
         """Return this step's id (``123.4``), found by its name; None where Slurm does not tell."""
+        if self._step_id is not None:
+            return self._step_id
         job = self._environment.get("SLURM_JOB_ID", "")
         said = (
             ask(
@@ -203,7 +231,8 @@ class SrunRanks:
             or ""
         )
         names = (line.strip().split("|", 1) for line in said.splitlines() if "|" in line)
-        return next((step for step, name in names if name == step_name(self._attempt.number)), None)
+        self._step_id = next((step for step, name in names if name == step_name(self._attempt.number)), None)
+        return self._step_id
 
 
 def _ranks(tasks: str) -> list[int]:
