@@ -13,14 +13,17 @@ from seatrial.run.layout import Attempt
 from seatrial.supervise import exit_codes
 from seatrial.supervise.attempt_record import Facts, Finished, finish
 from seatrial.supervise.drill import Injection
+from seatrial.supervise.dumps import Dumps, as_record
 from seatrial.supervise.exits import RankEnd, read_exit_record
 from seatrial.supervise.follow import LogFollower
+from seatrial.supervise.hang import Hang, Limits, Watchdog
 from seatrial.supervise.history import History
 from seatrial.supervise.job import Job
 from seatrial.supervise.outcome import FAILED, STOPPED, Outcome
 from seatrial.supervise.plan import make_plan
 from seatrial.supervise.ranks import Ended
 from seatrial.supervise.resume import Start
+from seatrial.supervise.stacks import told
 from seatrial.supervise.stops import Stops
 
 _LAST_SECONDS = 5.0  # to write the record before Slurm's SIGKILL
@@ -45,6 +48,7 @@ class _Run:
         self.ends: dict[int, RankEnd] = {}
         self.look = self.tidied = 0
         self.stop: Optional[str] = None
+        self.hang: Optional[dict[str, Any]] = None
         self.ended_well_at: Optional[float] = None
         self.began = time.time()
 
@@ -78,7 +82,7 @@ class _Run:
         ends = [self.ends.get(rank, RankEnd(rank, None)) for rank in range(len(self.logs))]
         return Facts(
             self.attempt, self.start, self.why, self.history, self.ranks.nodes, self.began, time.time(), ends,
-            self.logs, self.follower.seen, self.stop, interruption,
+            self.logs, self.follower.seen, self.stop, interruption, hang=self.hang,
         )  # fmt: skip
 
     def begin(self) -> Optional[Outcome]:
@@ -105,6 +109,8 @@ class _Run:
 
     def watch(self) -> Optional[Outcome]:
         """Follow until all ranks have ended; return the outcome if it was we who ended them."""
+        limits = Limits.of(self.job.spec, self.job.target, trains=not self.start.evaluate_only)
+        watchdog = None if limits is None else Watchdog(limits, self.history.longest, time.monotonic())
         while True:
             self.look += 1
             self.note(self.ranks.poll())  # asked before reading, so that an ended rank's last lines are seen
@@ -120,6 +126,9 @@ class _Run:
                 return None
             self.pass_on_stop()
             interruption = self.interruption()
+            if interruption is None and watchdog is not None:
+                hang = watchdog.look(self.follower.seen, time.monotonic())
+                interruption = self.hung(hang) if hang is not None else None
             if interruption is not None:
                 return interruption
             time.sleep(self.job.patience.poll)
@@ -151,6 +160,18 @@ class _Run:
             return Outcome(FAILED, f"ranks {still} did not end {patience:.0f} s after others", exit_codes.HUNG_AT_END)
         return None
 
+    def hung(self, hang: Hang) -> Outcome:
+        """Put a hang on record, and the ranks' stacks into their logs and the record; return why they are ended."""
+        step = self.start.first_step if hang.step is None else hang.step
+        self.event("hang_detected", phase=hang.phase, silent_seconds=round(hang.silent, 1),
+                   limit_seconds=round(hang.limit, 1), step=step)  # fmt: skip
+        self.job.journal.say(f"{hang.what} for {hang.silent:.0f} s: the ranks are asked for their stacks, then ended")
+        hurry = lambda: self.job.control.end_at_once or self.killed_soon()  # noqa: E731
+        wanted = (self.job.spec["profile"].get("hang") or {}).get("py_spy")
+        stacks, missing = Dumps(self.ranks, self.logs, hurry).collect(str(self.attempt.plan) if wanted else "")
+        self.hang = as_record(stacks, missing, hang.phase, hang.silent, hang.limit)
+        return Outcome(FAILED, told(self.hang, hang.what), exit_codes.HUNG)
+
     def killed_soon(self) -> bool:
         """Whether Slurm's SIGKILL is so near that only the record can still be written."""
         watch, since = self.job.watch, self.job.control.terminated_at
@@ -180,8 +201,9 @@ class _Run:
             self.job.journal.say(f"asked to stop by {self.stop}: the ranks save and end")
 
     def note(self, ended: Sequence[Ended]) -> None:
-        """Put ends on record."""
+        """Put ends on record. What ranks that hung end of, once they are asked for their stacks, is our doing."""
         for rank, status, killed in ended:
+            killed = killed or (self.hang is not None and status != 0)
             end = RankEnd(rank, status, self.look, killed, read_exit_record(self.attempt.exit_record(rank)))
             self.ends[rank] = end
             self.event("rank_exited", rank=rank, code=end.code, killed=killed, how=end.describe())

@@ -13,22 +13,26 @@ from seatrial.run import checkpoint, records
 from seatrial.run.layout import Attempt
 from seatrial.supervise import drill
 from seatrial.supervise.classify import Classified, Evidence, classify
-from seatrial.supervise.exits import RankEnd, read_exit_record
+from seatrial.supervise.exits import RankEnd, in_order, read_exit_record
 from seatrial.supervise.follow import Seen
 from seatrial.supervise.history import History
 from seatrial.supervise.outcome import Outcome, decide
 from seatrial.supervise.resume import Start
 from seatrial.supervise.signatures import tail
 from seatrial.supervise.slot import Longest
+from seatrial.supervise.stacks import suspects_of
 
 if TYPE_CHECKING:
     from seatrial.supervise.job import Job
+
+_MOST_TAILS = 512  # ends of logs that are looked through: all of a large run's would take hundreds of MB
 
 
 @dataclass(frozen=True)
 class Facts:
     """What was seen of an attempt that has ended. Times are seconds since 1970. ``lost``: of an attempt whose
-    supervisor left no record, what Slurm said of it later; None: it is this supervisor's own."""
+    supervisor left no record, what Slurm said of it later; None: it is this supervisor's own. ``hang``: what the
+    ranks were ended for, if it was one, with their stacks (docs/hangs.md)."""
 
     attempt: Attempt
     start: Start
@@ -43,6 +47,7 @@ class Facts:
     stop: Optional[str]
     interruption: Optional[Outcome]
     lost: Optional[Mapping[str, Any]] = None
+    hang: Optional[Mapping[str, Any]] = None
 
     def node_of(self, rank: int) -> Optional[str]:
         """Return the node of a rank: ranks fill one node after the other."""
@@ -91,7 +96,8 @@ def write(job: Job, attempt: Attempt, record: Mapping[str, Any]) -> None:
 
 
 def _evidence(job: Job, facts: Facts, outcome: Outcome) -> Evidence:
-    ranks = {0, len(facts.ends) - 1, *(end.rank for end in facts.ends if end.bad)}
+    bad = [end.rank for end in in_order(facts.ends) if end.bad][:_MOST_TAILS]
+    ranks = {0, len(facts.ends) - 1, *bad, *(suspects_of(facts.hang)[:1] if facts.hang else ())}
     slurm = _slurm(job) if facts.lost is None else facts.lost
     end = slurm.get("end_time")
     return Evidence(
@@ -108,6 +114,7 @@ def _evidence(job: Job, facts: Facts, outcome: Outcome) -> Evidence:
         seconds_left=None if end is None else end - facts.ended,
         signal_lead=job.signal_lead,
         rows=job.spec.get("failures") or (),
+        hang=facts.hang,
     )
 
 
@@ -148,7 +155,8 @@ def _record(job: Job, facts: Facts, outcome: Outcome, found: Classified) -> dict
         "last_lines": list(found.lines), "outcome": outcome.outcome, "reason": outcome.reason,
         "exit_code": outcome.exit_code, "class": found.name, "class_why": found.why, "how": how(facts.ends, found),
         "failed_step": found.step, "newest_checkpoint": newest_whole(job.folder.checkpoints),
-        "longest": longest.to_json(), "seconds": seconds.to_json(), "steps": counts.to_json(), "decision": None,
+        "longest": longest.to_json(), "seconds": seconds.to_json(), "steps": counts.to_json(), "hang": facts.hang,
+        "decision": None,
     }  # fmt: skip
 
 
@@ -175,7 +183,7 @@ def saved_on_signal(stop: Optional[str], seen: Seen) -> Optional[bool]:
 def how(ends: Sequence[RankEnd], found: Classified) -> str:
     """Return what failed in words that are equal for equal failures: no rank, no address, no number of bytes."""
     end = next((one for one in ends if one.rank == found.rank), None)
-    if end is None:
+    if end is None or end.killed:
         return found.name
     record = end.record or {}
     return f"{found.name}: {record.get('exception') or end.describe().partition(',')[0].partition(':')[0]}"

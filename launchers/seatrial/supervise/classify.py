@@ -13,6 +13,7 @@ from seatrial.supervise.exits import RankEnd, first_bad
 from seatrial.supervise.outcome import COMPLETED, STOPPED
 from seatrial.supervise.signatures import Hit, best, scan
 from seatrial.supervise.slot import SIGNAL_SLACK
+from seatrial.supervise.stacks import suspects_of
 
 __all__ = ["Classified", "Evidence", "classify"]
 
@@ -109,8 +110,19 @@ class _Case:
     def ours(self) -> Optional[Classified]:
         """What the supervisor ended the ranks for."""
         outcome = self.evidence.outcome
+        if outcome.rank is None and outcome.exit_code == exit_codes.HUNG:
+            return self.hung()
         name = _OURS.get(outcome.exit_code) if outcome.rank is None else None
         return self.answer(name, outcome.reason) if name else None
+
+    def hung(self) -> Classified:
+        """No progress: whose stack stands out is the one that the others wait for, where it points at one node."""
+        evidence = self.evidence
+        blamed = suspects_of(evidence.hang) if evidence.hang else []
+        nodes = {evidence.node(rank) for rank in blamed}
+        if len(nodes) != 1:
+            return self.answer(classes.HANG, evidence.outcome.reason)
+        return self.answer(classes.HANG, evidence.outcome.reason, rank=blamed[0], node=nodes.pop())
 
     def cause(self) -> Optional[Classified]:
         """What the rank that failed first says of itself; rank 0 where all ended well, and yet too early."""

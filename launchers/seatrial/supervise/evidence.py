@@ -23,7 +23,7 @@ class Evidence:
     (``state``, ``exit_code``, ``preempt_time``, ``failed_node``, ``down_nodes``); empty outside of Slurm. A value that
     is missing or empty is no answer, and never evidence. ``start_step``: the checkpoint that it loaded, if any.
     ``seconds_left`` until the job's end, ``signal_lead`` ahead of which Slurm sends SIGUSR2. ``rows``: the signatures.
-    ``forced``: the class that a person gave.
+    ``forced``: the class that a person gave. ``hang``: as in the attempt's record.
     """
 
     ends: Sequence[RankEnd]
@@ -40,6 +40,7 @@ class Evidence:
     signal_lead: float = 300.0
     rows: Sequence[Mapping[str, Any]] = ()
     forced: Optional[str] = None
+    hang: Optional[Mapping[str, Any]] = None
 
     @property
     def stepless(self) -> bool:

@@ -19,6 +19,7 @@ RESUME_MISMATCH = 87
 ENDED_AT_ONCE = 88
 DEPENDENCY_FAILED = 89
 NOT_RETURNED = 90
+HUNG = 91
 
 MEANINGS = {
     DONE: "done: the target step is proven, and a gate's verdict is PASS",
@@ -34,6 +35,7 @@ MEANINGS = {
     ENDED_AT_ONCE: "told a second time to end: the ranks were killed",
     DEPENDENCY_FAILED: "the gate that it waited for did not pass",
     NOT_RETURNED: "the run goes on, but Slurm did not take the job back into the queue",
+    HUNG: "no step, save or evaluation came within its time: the run hung, and its ranks were ended",
 }
 
 

@@ -89,6 +89,11 @@ def first_bad(ends: Sequence[RankEnd], weights: Optional[Mapping[int, int]] = No
     return min((end for end in bad if end.look <= last), key=lambda end: (weights.get(end.rank, 0), *_order(end)))
 
 
+def in_order(ends: Sequence[RankEnd]) -> list[RankEnd]:
+    """Return the ends in the order in which they came, as far as that is known."""
+    return sorted(ends, key=_order)
+
+
 def _order(end: RankEnd) -> tuple[int, bool, str, int]:
     time = str(end.record.get("time") or "") if end.record else ""
     return end.look, end.record is not None, time, end.rank
