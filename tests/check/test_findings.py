@@ -41,6 +41,11 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
     ({"moe_router_num_groups": 7}, "moe.moe_router_num_groups", "divides the 128 experts"),
     ({"moe_router_num_groups": 4, "moe_router_group_topk": 5}, "moe.moe_router_group_topk", "at most the 4 groups"),
     ({"hybrid_layer_pattern": "MXM*E"}, "model.hybrid_layer_pattern", "not X"),
+    # who is told
+    ({"profile": {"notify": {"webhook": "HOOK"}}, "env": {"HOOK": "https://x"}}, "profile.notify.webhook",
+     "would be written down"),
+    ({"profile": {"notify": {"webhook": "HOOK"}, "env": {"pass": ["HOOK"], "set": {}}}}, "profile.notify.webhook",
+     "gives it to the ranks"),
     # segment
     ({"profile": {"segment": None}}, "profile.segment", "spans 2 nodes"),
     ({"profile": {"slurm": {"capabilities": []}}}, "profile.segment", "does not know --segment"),

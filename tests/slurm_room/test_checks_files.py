@@ -29,6 +29,7 @@ class Case:
 MOUNT = {"profile.container.mounts": "['{here}:{here}']"}
 HUB = {"data.tokenizer_model": MODEL} | MOUNT
 IMAGE, MOUNTS, PASS = "profile.container.image", "profile.container.mounts", "profile.env.pass"
+WEBHOOK = "profile.notify.webhook"
 TOKENIZER = "data.tokenizer_model"
 CASES = [
     Case("all is well", MOUNT),
@@ -37,6 +38,11 @@ CASES = [
          [("error", PASS, "unset in this shell")]),
     Case("Slurm's own variables", MOUNT | {PASS: "[SBATCH_ACCOUNT]"}, {"SBATCH_ACCOUNT": "x"},
          [("error", PASS, "are kept from the job")]),
+    Case("a webhook", MOUNT | {WEBHOOK: "HOOK"}, {"HOOK": "hf_verysecret"}),
+    Case("a webhook without its address", MOUNT | {WEBHOOK: "HOOK"},
+         found=[("warning", WEBHOOK, "unset in this shell")]),
+    Case("a webhook in a variable of Slurm's", MOUNT | {WEBHOOK: "SLURM_HOOK"}, {"SLURM_HOOK": "hf_verysecret"},
+         [("warning", WEBHOOK, "are kept from the job")]),
     Case("no such image", MOUNT | {IMAGE: "{here}/other.sqsh"}, found=[("error", IMAGE, "it is missing")]),
     Case("an image that only compute nodes see", MOUNT | {IMAGE: "/nonexistent/nemo.sqsh"},
          found=[("warning", IMAGE, "only the compute nodes know")]),

@@ -68,6 +68,8 @@ def lines(text: str) -> list[str]:
         ("gb200-8gpu", "gate", [("exclusive", "false")], [], ["--exclusive", "--exclusive=False"]),
         ("gb200-8gpu", "gate", [("qos", "high"), ("reservation", "r")], ["--qos=high", "--reservation=r"], []),
         ("gb200-8gpu", "gate", [("slurm.signal_lead_seconds", "90")], ["--signal=B:USR2@90"], []),
+        ("gb200-8gpu", "gate", [("notify.webhook", "HOOK")],
+         ["--export=HOME,LANG,LOGNAME,PATH,SHELL,TERM,USER,HF_TOKEN,WANDB_API_KEY,HOOK"], []),
     ],
 )  # fmt: skip
 def test_directives(

@@ -26,6 +26,20 @@ def check_site_values(spec: RunSpec) -> Iterator[Finding]:
         yield Finding("error", ", ".join(f"profile.{key}" for key in unset), None, rule, file, fix)
 
 
+def check_notify(spec: RunSpec) -> Iterator[Finding]:
+    """The webhook's address is a secret: it is neither on record nor known to the ranks."""
+    name = (spec.profile.get("notify") or {}).get("webhook")
+    if not name:
+        return
+    fix = "leave it out there: the supervisor gets it from the submitting shell, and nobody else does"
+    if name in spec.environment:
+        yield profile(spec, "notify.webhook", "its value would be written down, as profile.env.set or the recipe's env "
+                      "does", fix, value=name)  # fmt: skip
+    if name in spec.profile["env"]["pass"]:
+        yield profile(spec, "notify.webhook", "profile.env.pass gives it to the ranks, which must not know it", fix,
+                      value=name)  # fmt: skip
+
+
 def note_rehearsal(spec: RunSpec) -> Iterator[Finding]:
     """Say that a rehearsal is one."""
     if spec.rehearsal:

@@ -20,6 +20,7 @@ _ON = ("1", "true", "yes", "on")
 def check_files(spec: RunSpec, shell: Mapping[str, str]) -> Iterator[Finding]:
     """Look at this machine's files and at the names in ``shell`` (the submitting environment); shows no value of it."""
     yield from _passed(spec, shell)
+    yield from _webhook(spec, shell)
     yield from _image(spec)
     yield from _mounts(spec)
     yield from _run_folder(spec)
@@ -62,6 +63,14 @@ def _passed(spec: RunSpec, shell: Mapping[str, str]) -> Iterator[Finding]:
     if lost:
         rule = "Slurm's own variables of this shell are kept from the job"
         yield profile(spec, "env.pass", rule, "write the value to profile.env.set", value=lost)
+
+
+def _webhook(spec: RunSpec, shell: Mapping[str, str]) -> Iterator[Finding]:
+    name = spec.profile["notify"]["webhook"]
+    if name and name not in scrubbed(shell):
+        lost = "Slurm's own variables of this shell are kept from the job"
+        rule = lost if name in shell else "unset in this shell, so the webhook would be told nothing"
+        yield profile(spec, "notify.webhook", rule, f"export {name}", severity="warning", value=name)
 
 
 def _image(spec: RunSpec) -> Iterator[Finding]:

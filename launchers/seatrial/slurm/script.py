@@ -78,11 +78,17 @@ def directives(spec: RunSpec, run_id: str, folder: str, dependency: str | None =
         ("open-mode", "append"),
         ("chdir", folder),
         ("output", f"{folder.replace('%', '%%')}/batch-%j.log"),
-        ("export", ",".join([*_EXPORTED, *profile["env"]["pass"]])),
+        ("export", ",".join(dict.fromkeys([*_EXPORTED, *profile["env"]["pass"], *_of_supervisor(profile)]))),
     ]
     kept = [(name, value) for name, value in wanted if value is not False]
     _demand(kept, slurm["capabilities"], spec)
     return kept
+
+
+def _of_supervisor(profile: Mapping[str, Any]) -> list[str]:
+    """Return the names of variables that the supervisor needs, and keeps from the ranks."""
+    webhook = (profile.get("notify") or {}).get("webhook")
+    return [webhook] if webhook else []
 
 
 def _gpus(profile: Mapping[str, Any]) -> list[tuple[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional, Union
 
@@ -15,6 +15,7 @@ from seatrial.supervise.control import Control
 from seatrial.supervise.janitor import Janitor
 from seatrial.supervise.job_watch import JobWatch
 from seatrial.supervise.journal import Journal
+from seatrial.supervise.notify import Notifier
 from seatrial.supervise.outcome import Target
 from seatrial.supervise.owner import Owner
 from seatrial.supervise.plan import value
@@ -42,6 +43,7 @@ class Job:
     """What all attempts of this supervisor share. ``rank_command`` replaces the rank program (the plan is appended).
 
     ``watch`` and ``owner``: None outside of a Slurm job. ``log_size``: bytes of the batch log when it began.
+    ``withheld``: variables of the job that only a new job of this run gets, and nothing else that is started from here.
     """
 
     folder: RunFolder
@@ -54,6 +56,8 @@ class Job:
     owner: Optional[Owner] = None
     janitor: Optional[Janitor] = None
     log_size: int = 0
+    notifier: Optional[Notifier] = None
+    withheld: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def target(self) -> Target:

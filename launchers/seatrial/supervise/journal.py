@@ -6,8 +6,9 @@ import json
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from seatrial.run.layout import RunFolder
 from seatrial.run.records import SCHEMA, append_line, now
@@ -20,6 +21,7 @@ class Journal:
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
+        self.listener: Optional[Callable[[Mapping[str, Any]], None]] = None  # hears every event; must not raise
         self._waiting: deque[tuple[Path, dict[str, Any]]] = deque()
         self._complained = False
         self._lock = threading.RLock()  # checkpoints are deleted, and told of, in a thread of its own
@@ -27,7 +29,10 @@ class Journal:
     def event(self, event: str, /, **details: Any) -> None:
         """Record that something happened, now. Details named schema, time or event give way to the event's own."""
         head = {"schema": SCHEMA, "time": now(), "event": event}
-        self._append(self._folder.events, {**head, **details, **head})
+        record = {**head, **details, **head}
+        self._append(self._folder.events, record)
+        if self.listener is not None:
+            self.listener(record)
 
     def step(self, record: dict[str, Any]) -> None:
         """Record one training step."""

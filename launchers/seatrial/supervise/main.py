@@ -8,6 +8,7 @@ import platform
 import shutil
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -28,11 +29,14 @@ from seatrial.supervise.job_watch import JobWatch
 from seatrial.supervise.journal import Journal
 from seatrial.supervise.lock import only_supervisor
 from seatrial.supervise.lost import close_lost_attempts
+from seatrial.supervise.notify import notifier_of, take_secret
 from seatrial.supervise.owner import Owner
 from seatrial.supervise.plan import value
 from seatrial.supervise.step import jit_cache_root
 
 _TIDY_SECONDS = 60.0
+_TELL_SECONDS = 10.0  # for the last notifications
+_LAST_SECONDS = 5.0  # of KillWait, for the records
 _VERDICT_CODES = {"PASS": exit_codes.DONE, "FAIL": exit_codes.VERDICT_FAIL}
 
 
@@ -68,7 +72,12 @@ def _job(
     rank_command: Optional[Sequence[str]], patience: Patience,
 ) -> Job:  # fmt: skip
     number = os.environ.get("SLURM_JOB_ID")
-    job = Job(folder, spec, journal, control, rank_command, patience)
+    withheld = take_secret(spec["profile"], os.environ)  # before anything copies the environment
+    job = Job(folder, spec, journal, control, rank_command, patience, withheld=withheld)
+    notifier = notifier_of(spec, folder, job.target.step, journal, withheld, os.environ)
+    if notifier is not None:
+        journal.listener = notifier.hear
+        job = replace(job, notifier=notifier)
     if spec["kind"] != "gate":
         tell = lambda done: journal.event("checkpoints_deleted", steps=list(done.deleted), failed=list(done.failed))  # noqa: E731
         job = replace(job, janitor=Janitor(folder.checkpoints, *retention.keep(job.recovery), tell))
@@ -113,6 +122,9 @@ def _ended(job: Job, end: End) -> int:
         if code:
             cancel_dependents(job, end.reason)
         _sweep(job)
+    if job.notifier is not None:
+        began = time.monotonic()
+        job.notifier.finish(lambda: _tell_until(job, began))
     job.journal.event("supervisor_ended", exit_code=code)
     meaning = exit_codes.MEANINGS.get(code, "that of the first rank that failed")
     job.journal.say(f"exit code {code}: {meaning}: {end.reason}")
@@ -122,6 +134,17 @@ def _ended(job: Job, end: End) -> int:
         job.watch.stop()
     job.journal.close()
     return code
+
+
+def _tell_until(job: Job, began: float) -> float:
+    """Return until when (time.monotonic) to wait for the last notifications: Slurm's SIGKILL must not come first."""
+    control = job.control
+    if control.end_at_once:
+        return began
+    until = began + _TELL_SECONDS
+    if job.watch is None or control.terminated_at is None:
+        return until
+    return min(until, control.terminated_at + job.watch.kill_wait - _LAST_SECONDS)
 
 
 def _sweep(job: Job) -> None:

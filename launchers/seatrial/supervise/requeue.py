@@ -78,7 +78,8 @@ def resubmit(job: Job) -> Returned:
     asked = records.now()
     script = job.folder.path / "batch.sh"
     # The script may name a gate that it waited for; Slurm can have forgotten that one by now.
-    said = ask(["sbatch", "--parsable", "--dependency=singleton", str(script)], outside_of_this_job())
+    environment = {**outside_of_this_job(), **job.withheld}
+    said = ask(["sbatch", "--parsable", "--dependency=singleton", str(script)], environment)
     found = _ID.match((said or "").strip())
     if found is None:
         return Returned(False, "the run could not be submitted again from here")
