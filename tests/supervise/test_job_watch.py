@@ -27,6 +27,7 @@ REQUEUED = (
 PREEMPTED = RUNNING.replace(
     "Deadline=N/A", "Deadline=N/A PreemptEligibleTime=2026-12-02T17:42:48 PreemptTime=2026-12-02T17:43:00"
 )
+NODES = "gb200-[001-002]"
 
 
 def local(text: str) -> float:
@@ -36,12 +37,12 @@ def local(text: str) -> float:
 @pytest.mark.parametrize(
     ("said", "facts"),
     [
-        (RUNNING, JobFacts("RUNNING", 0, local("2026-12-02T17:47:48"))),
+        (RUNNING, JobFacts("RUNNING", 0, local("2026-12-02T17:47:48"), nodes=NODES)),
         (REQUEUED, JobFacts("PENDING", 1, local("2026-12-02T17:49:52"))),
-        (PREEMPTED, JobFacts("RUNNING", 0, local("2026-12-02T17:47:48"), local("2026-12-02T17:43:00"))),
+        (PREEMPTED, JobFacts("RUNNING", 0, local("2026-12-02T17:47:48"), local("2026-12-02T17:43:00"), nodes=NODES)),
         (PREEMPTED.replace("PreemptTime=2026-12-02T17:43:00", "PreemptTime=None"),
-         JobFacts("RUNNING", 0, local("2026-12-02T17:47:48"))),
-        (RUNNING.replace("EndTime=2026-12-02T17:47:48", "EndTime=Unknown"), JobFacts("RUNNING", 0)),
+         JobFacts("RUNNING", 0, local("2026-12-02T17:47:48"), nodes=NODES)),
+        (RUNNING.replace("EndTime=2026-12-02T17:47:48", "EndTime=Unknown"), JobFacts("RUNNING", 0, nodes=NODES)),
         ("JobState=RUNNING", JobFacts("RUNNING", 0)),
         ("slurm_load_jobs error: Invalid job id specified", None),
         ("", None),

@@ -13,6 +13,7 @@ import pytest
 from seatrial.run import records
 from seatrial.run.layout import RunFolder
 from seatrial.supervise import watchman
+from seatrial.supervise.nodes import parse_down
 from tests.slurm_room.fakes import Reply, on_path
 
 RUNS = Reply("JobId=7 JobState=RUNNING Restarts=0 NodeList=n[1-3] BatchHost=n1\n")
@@ -33,11 +34,10 @@ DONE = Reply()
         ("NodeName=n1 State=IDLE+DRAIN Reason=State=DOWN", False),
         ("Node n1 not found", False),
         ("", False),
-        (None, False),
     ],
 )
-def test_only_slurms_word_makes_a_node_lost(said: str | None, down: bool) -> None:
-    assert watchman.is_down(said) is down
+def test_only_slurms_word_makes_a_node_lost(said: str, down: bool) -> None:
+    assert parse_down(said) == ({"n1"} if down else set())
 
 
 @pytest.mark.parametrize(
@@ -81,9 +81,11 @@ def test_the_watch_is_kept_elsewhere_once(
     srun.write_text(f'#!/bin/sh\necho "$@" >> {notes}\nexec sleep 60\n')
     srun.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    watch = watchman.Watchman("/usr/bin/python3", tmp_path, {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": host})
+    watch = watchman.Watchman(
+        "/usr/bin/python3", tmp_path, {**os.environ, "SLURM_JOB_ID": "7", "SLURMD_NODENAME": host}
+    )
     for _ in range(2):
-        watch.ensure(nodes, os.environ)
+        watch.ensure(nodes)
         time.sleep(0.3)
     watch.stop()
     calls = notes.read_text().splitlines() if notes.exists() else []

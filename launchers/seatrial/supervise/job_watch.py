@@ -20,13 +20,15 @@ _FIELD = re.compile(r"(?:^|\s)(JobState|Restarts|EndTime|PreemptTime|NodeList)=(
 
 @dataclass(frozen=True)
 class JobFacts:
-    """One answer. Times are seconds since 1970; None where Slurm names none. ``asked_at``: time.monotonic()."""
+    """One answer. Times are seconds since 1970; None where Slurm names none. ``asked_at``: time.monotonic().
+    ``nodes``: as Slurm writes a list of them."""
 
     state: str
     restarts: int
     end_time: Optional[float] = None
     preempt_time: Optional[float] = None
     asked_at: float = 0.0
+    nodes: str = ""
 
     def taken_away(self, restart: int) -> bool:
         """Whether Slurm has put the job back into the queue, or has it elsewhere, since its start ``restart``."""
@@ -41,7 +43,7 @@ def parse(said: str, asked_at: float = 0.0) -> Optional[JobFacts]:
     restarts = fields.get("Restarts", "")
     return JobFacts(
         fields["JobState"], int(restarts) if restarts.isdecimal() else 0, _seconds(fields.get("EndTime")),
-        _seconds(fields.get("PreemptTime")), asked_at,
+        _seconds(fields.get("PreemptTime")), asked_at, fields.get("NodeList", "").replace("(null)", ""),
     )  # fmt: skip
 
 

@@ -6,28 +6,33 @@ import re
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Optional
 
 from seatrial.errors import SeatrialError
-from seatrial.supervise.ask import run
+from seatrial.supervise.ask import ask, run
+from seatrial.supervise.job_watch import look
 from seatrial.supervise.ranks import free_port
 from seatrial.supervise.step import Allocation
 
 _PATIENCE_SECONDS = 300.0  # for a controller that is away: the nodes are ours meanwhile
 _AGAIN_SECONDS = 3.0
+_NODE_STATE = re.compile(r"^NodeName=(\S+)\s(?:.*?\s)?State=([A-Z]+)", re.MULTILINE)
+_DOWN = ("DOWN", "FAIL", "FAILING", "ERROR", "UNKNOWN", "FUTURE")
 _FREE_PORT = "import socket; s = socket.socket(); s.bind(('', 0)); print(s.getsockname()[1])"
 
 
-def allocation(spec: Mapping[str, Any], environment: Mapping[str, str]) -> Allocation:
-    """Return the nodes for the ranks: the first of the job's that the profile asks for; the rest are spares.
+def allocation(
+    spec: Mapping[str, Any], environment: Mapping[str, str], chosen: Optional[Sequence[str]] = None
+) -> Allocation:
+    """Return the nodes for the ranks: ``chosen``, else the first of the job's that the profile asks for.
 
-    Raises SeatrialError outside a job, or where the job has too few nodes.
+    Raises SeatrialError outside a job, or where there are too few nodes.
     """
     job = environment.get("SLURM_JOB_ID")
     if not job:
         raise SeatrialError("this is no Slurm job: SLURM_JOB_ID is unset", fix="submit it with seatrial")
     wanted = int(spec["profile"]["nodes"])
-    nodes = job_nodes(environment)
+    nodes = job_nodes(environment) if chosen is None else list(chosen)
     if len(nodes) < wanted:
         raise SeatrialError(f"the job has {len(nodes)} nodes, the run needs {wanted}", value=" ".join(nodes))
     nodes = nodes[:wanted]
@@ -43,6 +48,25 @@ def allocation(spec: Mapping[str, Any], environment: Mapping[str, str]) -> Alloc
 def job_nodes(environment: Mapping[str, str]) -> list[str]:
     """Return all nodes of this job. Asks no daemon. Raises SeatrialError where the list cannot be read."""
     return _run(["scontrol", "show", "hostnames", environment.get("SLURM_JOB_NODELIST", "")], environment).split()
+
+
+def nodes_now(environment: Mapping[str, str]) -> list[str]:
+    """Return the nodes that this job still has: with --no-kill it loses those that die. Without Slurm's answer those
+    that it began with. Raises SeatrialError as ``job_nodes`` does."""
+    facts = look(environment.get("SLURM_JOB_ID", ""), environment)
+    if facts is None or not facts.nodes:
+        return job_nodes(environment)
+    return _run(["scontrol", "show", "hostnames", facts.nodes], environment).split()
+
+
+def down(nodes: Sequence[str], environment: Mapping[str, str]) -> frozenset[str]:
+    """Return which of ``nodes`` Slurm calls down. Without its answer none: that says nothing of a node."""
+    return parse_down(ask(["scontrol", "--oneliner", "show", "node", ",".join(nodes)], environment) or "")
+
+
+def parse_down(said: str) -> frozenset[str]:
+    """Return the nodes that ``scontrol show node`` calls down, or failed. Pure."""
+    return frozenset(name for name, state in _NODE_STATE.findall(said) if state in _DOWN)
 
 
 def _address(node: str, environment: Mapping[str, str]) -> str:

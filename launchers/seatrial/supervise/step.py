@@ -104,17 +104,21 @@ def _numa(profile: Mapping[str, Any], command: Sequence[str]) -> list[str]:
     return ["/bin/sh", "-c", script]
 
 
-def step_environment(
-    inherited: Mapping[str, str], settings: Mapping[str, str], allocation: Allocation
-) -> dict[str, str]:
-    """Return srun's environment, which the ranks get: the job's, less what would mislead, plus the recipe's."""
-    kept = {
+def srun_environment(inherited: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment for srun: the job's, less what would mislead it."""
+    return {
         name: value
         for name, value in inherited.items()
         if name in _KEPT or (name not in _STALE and not name.startswith(_STALE_PREFIXES))
     }
+
+
+def step_environment(
+    inherited: Mapping[str, str], settings: Mapping[str, str], allocation: Allocation
+) -> dict[str, str]:
+    """Return srun's environment, which the ranks get: the job's, less what would mislead, plus the recipe's."""
     return {
-        **kept,
+        **srun_environment(inherited),
         "PYTHONUNBUFFERED": "1",
         **settings,
         "MASTER_ADDR": allocation.master_addr,

@@ -7,7 +7,7 @@ queue. ``python .../supervise/watchman.py RUN_FOLDER JOB RESTART HOST`` is that 
 
 from __future__ import annotations
 
-import re
+import os
 import subprocess
 import sys
 import time
@@ -24,10 +24,11 @@ from seatrial.run import records  # noqa: E402
 from seatrial.run.layout import RunFolder  # noqa: E402
 from seatrial.supervise.ask import ask  # noqa: E402
 from seatrial.supervise.job_watch import look  # noqa: E402
+from seatrial.supervise.nodes import down  # noqa: E402
+from seatrial.supervise.step import srun_environment  # noqa: E402
 
 EVENT = "batch_host_lost"
 _EVERY_SECONDS = 10.0
-_STATE = re.compile(r"(?:^|\s)State=([A-Z_]+)")
 
 
 class Watchman:
@@ -37,11 +38,8 @@ class Watchman:
         self._python, self._folder, self._environment = python, run_folder, environment
         self._process: Optional[subprocess.Popen[bytes]] = None
 
-    def ensure(self, nodes: Sequence[str], environment: Mapping[str, str]) -> None:
-        """See to it that the watch is kept, on the last of ``nodes`` that is not the batch host. Never raises.
-
-        ``environment``: srun's.
-        """
+    def ensure(self, nodes: Sequence[str]) -> None:
+        """See to it that the watch is kept, on the last of ``nodes`` that is not the batch host. Never raises."""
         host = self._environment.get("SLURMD_NODENAME", "")
         others = [node for node in nodes if node != host]
         if not host or not others or (self._process is not None and self._process.poll() is None):
@@ -50,7 +48,7 @@ class Watchman:
         words = [*step_words(others[-1]), self._python, str(_HERE), str(self._folder), job, restart, host]
         try:
             self._process = subprocess.Popen(
-                words, env=dict(environment), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                words, env=srun_environment(self._environment), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
         except OSError:
@@ -76,12 +74,6 @@ def step_words(node: str) -> list[str]:
     ]  # fmt: skip
 
 
-def is_down(said: Optional[str]) -> bool:
-    """Whether ``scontrol show node`` says that the node is down. No answer says nothing."""
-    found = _STATE.search(said or "")
-    return found is not None and found[1] == "DOWN"
-
-
 def keep_watch(folder: RunFolder, job: str, restart: int, host: str, every: float = _EVERY_SECONDS) -> None:
     """Return once the job is no longer this start of it, or has been put back into the queue."""
     while True:
@@ -89,7 +81,7 @@ def keep_watch(folder: RunFolder, job: str, restart: int, host: str, every: floa
         facts = look(job)
         if facts is not None and (facts.taken_away(restart) or facts.state != "RUNNING"):
             return
-        if facts is None or not is_down(ask(["scontrol", "--oneliner", "show", "node", host])):
+        if facts is None or host not in down([host], os.environ):
             continue
         # Slurm gives a node that is down to nobody; whoever takes the run up leaves it out for longer.
         if ask(["scontrol", "requeue", job]) is not None:
