@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Stands where a rank's Python would, runs the real rank program in it, and spoils one step as it is told.
 
-``FAULT`` is JSON: rank, step (or "evaluation"), how ("raise", "exit", "abort", "kill", "hang", "nan", "import"), times
-(how often over all attempts; 1). ``PACE``: seconds that each step is slowed down by, ``SLOW_EVALUATION``: each micro
-batch of an evaluation.
+``FAULT`` is JSON: rank, step (or "evaluation"), how ("raise", "exit", "abort", "kill", "hang", "loop", "stop", "nan",
+"import"), times (how often over all attempts; 1). ``PACE``: seconds that each step is slowed down by,
+``SLOW_EVALUATION``: each micro batch of an evaluation.
 Started as ``faulty.py .../train/rank.py PLAN_JSON``; ``PYTHON`` is the interpreter that has Megatron.
 """
 
@@ -62,6 +62,10 @@ def happen(step, how: str) -> None:  # type: ignore[no-untyped-def]
         os.kill(os.getpid(), signal.SIGKILL)
     if how == "hang":
         time.sleep(3600)
+    while how == "loop":
+        pass
+    if how == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
     if how == "nan":
         step.poisoned = True
 

@@ -4,13 +4,15 @@
   steps, first: how many steps it runs, and from which on (after the plan's --ckpt-step where that is given)
   pace: seconds a step      print: a file to print instead of steps, as fast as it can
   nan_at: step without loss      final: whether it evaluates at the end      unfinished: ends without a newline
-  exit: a code, "kill" (SIGKILL to itself), "hang" or "vanish" (code 0, no exit record)
+  pause: seconds after its last step      dumps: leaves its stack on SIGUSR1
+  exit: a code, "kill", "stop" (SIGKILL, SIGSTOP to itself), "hang", "loop" or "vanish" (code 0, no exit record)
   message, time: for its exit record      ignore_term      helper: leaves a process behind
 Exit records are written as the real ranks write them.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import signal
@@ -35,6 +37,8 @@ def main() -> None:
     fate = fates.get(str(rank), fates.get("all", {}))
     if fate.get("ignore_term"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if fate.get("dumps"):
+        faulthandler.register(signal.SIGUSR1, all_threads=True)
     if fate.get("helper"):
         helper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
         print(f"helper {helper.pid}", flush=True)
@@ -53,6 +57,7 @@ def main() -> None:
         if Path(plan["stop_file"]).exists():
             break
         time.sleep(fate.get("pace", 0))
+    time.sleep(fate.get("pause", 0))
     if last and fate.get("final", True):
         for which in ("validation", "test"):
             print(FINAL.format(of=of, which=which), flush=True)
@@ -63,7 +68,11 @@ def end(plan: dict, rank: int, fate: dict) -> None:  # type: ignore[type-arg]
     code = fate.get("exit", 0)
     if code == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
-    if code == "hang":
+    if code == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    while code == "loop":
+        pass
+    if code in ("hang", "stop"):
         time.sleep(600)
     if fate.get("unfinished"):
         sys.stdout.write("a last line without its end")

@@ -13,12 +13,14 @@ from typing import Protocol
 from seatrial.supervise.stacks import main_thread
 
 _POLL_SECONDS = 0.1
+_SETTLE_SECONDS = 0.2  # for a dump that has begun: the main thread stands last in it
 _MOST_BYTES = 1 << 18  # of one rank's dump
 _PY_SPY_SECONDS = 60.0
 # Of the forked helpers of a rank, too: they have its words. $0: the plan that stands in them.
 _PY_SPY = (
-    'command -v py-spy || { echo "py-spy is not installed on this node"; exit 0; }; '
-    'for pid in $(pgrep -f -- "rank.py $0"); do echo "== process $pid"; py-spy dump --nonblocking --pid $pid; done 2>&1'
+    'exec 2>&1; command -v py-spy || { echo "py-spy is not installed on this node"; exit 0; }; '
+    'for pid in $(pgrep -f -- "rank.py $0"); do echo "== process $pid"; py-spy dump --nonblocking --pid $pid; done; '
+    "exit 0"
 )
 
 
@@ -60,6 +62,7 @@ class Dumps:
         if missing and not self._hurry():
             self._ranks.signal(signal.SIGCONT)
             self._wait(missing)
+        time.sleep(_SETTLE_SECONDS)
         found = {rank: self._frames(rank) for rank in self._asked}
         return {rank: frames for rank, frames in found.items() if frames}, missing
 

@@ -102,8 +102,9 @@ class LocalRanks:
 
     def beside(self, command: Sequence[str], log: str, seconds: float) -> None:
         """Run a command beside the ranks, for ``seconds`` at most; ``log``: a file name, which its output goes to."""
-        with (self._logs[0].parent / f"{log}-{self.nodes[0]}.log").open("ab") as stream:
-            stream.write((run(command, seconds=seconds).output or "").encode())
+        said = run(command, seconds=seconds).output or ""
+        with contextlib.suppress(OSError), (self._logs[0].parent / f"{log}-{self.nodes[0]}.log").open("ab") as stream:
+            stream.write(said.encode())
 
     def end(self, grace_seconds: float = 0.0) -> list[Ended]:
         """Give what still runs ``grace_seconds`` to end by itself, then kill it with its group. Returns as poll."""

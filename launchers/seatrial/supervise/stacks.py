@@ -9,8 +9,8 @@ from typing import Any
 
 MOST_FRAMES = 6
 _MOST_NAMED, _MOST_GROUPS = 8, 4
-# As _Py_DumpTracebackThreads writes them (CPython 3.9 to 3.14; a thread's name since 3.14).
-_HEAD = re.compile(r"(Current thread|Thread) 0x[0-9a-fA-F]+[^\n]*\(most recent call first\):\s*$")
+# As _Py_DumpTracebackThreads writes them (CPython 3.9 to 3.14, which names threads).
+_HEAD = re.compile(r"(?:Current thread|Thread) 0x[0-9a-fA-F]+[^\n]*\(most recent call first\):\s*$")
 _FRAME = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$')
 _PACKAGES = re.compile(r"^.*/(?:site|dist)-packages/")
 # Where a rank waits for others: torch's collectives, and what they wait in.
@@ -24,19 +24,17 @@ _WAITS = re.compile(
 def main_thread(text: str) -> list[str]:
     """Return the innermost frames of the main thread in the last dump that ``text`` holds, as ``file:line function``.
 
-    The kernel gives a signal to the main thread where that takes it; else the dump ends with the main thread, as
-    threads stand in it newest first. Empty where there is no dump. Never raises.
+    Threads stand in a dump newest first, so it ends with the main thread, whichever took the signal (of a process that
+    was stopped any may). Of more than a hundred it is left out, and the oldest of the others has to do. Empty where
+    there is no dump. Never raises.
     """
-    threads: list[tuple[bool, list[str]]] = []
+    threads: list[list[str]] = []
     for line in text.split("\n"):
-        head = _HEAD.search(line)
-        if head is not None:
-            threads.append((head[1] == "Current thread", []))
+        if _HEAD.search(line) is not None:
+            threads.append([])
         elif threads and (frame := _FRAME.match(line)) is not None:
-            threads[-1][1].append(f"{_PACKAGES.sub('', frame[1])}:{frame[2]} {frame[3].strip()}")
-    current = [frames for is_current, frames in threads if is_current and frames]
-    any_thread = [frames for _, frames in threads if frames]
-    return (current or any_thread or [[]])[-1][:MOST_FRAMES]
+            threads[-1].append(f"{_PACKAGES.sub('', frame[1])}:{frame[2]} {frame[3].strip()}")
+    return next((frames for frames in reversed(threads) if frames), [])[:MOST_FRAMES]
 
 
 def waits(frames: Sequence[str]) -> bool:
@@ -81,12 +79,12 @@ def told(hang: Mapping[str, Any], what: str) -> str:
     """Return a hang (of an attempt's record) in a sentence; ``what`` did not come."""
     head = f"{what} for {hang['silent_seconds']:.0f} s (limit {hang['limit_seconds']:.0f} s), phase {hang['phase']}"
     stacks = {int(rank): list(frames) for rank, frames in hang["stacks"].items()}
-    mute = [int(rank) for rank in hang["without_stack"]]
+    silent = {int(rank) for rank in hang["without_stack"]}
     groups: dict[str, list[int]] = {}
-    for rank in sorted({*stacks, *mute}):
-        groups.setdefault(_where(stacks.get(rank, ()), rank in mute), []).append(rank)
+    for rank in sorted({*stacks, *silent}):
+        groups.setdefault(_where(stacks.get(rank, ()), rank in silent), []).append(rank)
     largest = sorted(groups.items(), key=lambda item: (-len(item[1]), item[1]))
-    parts = [f"{named(ranks)} {where}" for where, ranks in largest[:_MOST_GROUPS]]
+    parts = [f"{named(ranks)} {_verb(where, ranks)}" for where, ranks in largest[:_MOST_GROUPS]]
     if len(largest) > _MOST_GROUPS:
         parts.append(f"{sum(len(ranks) for _, ranks in largest[_MOST_GROUPS:])} ranks elsewhere")
     return f"{head}; {', '.join(parts)}" if parts else head
@@ -112,6 +110,14 @@ def _where(frames: Sequence[str], mute: bool) -> str:
     if mute:
         return f"answered only when continued, in {at}"
     return f"waits in {at}" if waits(frames) else f"is in {at}"
+
+
+def _verb(where: str, ranks: Sequence[int]) -> str:
+    """Put ``waits in`` and ``is in`` into the plural where several do."""
+    if len(ranks) > 1:
+        for one, many in (("waits in", "wait in"), ("is in", "are in")):
+            where = many + where[len(one) :] if where.startswith(one) else where
+    return where
 
 
 def _function(frame: str) -> str:
