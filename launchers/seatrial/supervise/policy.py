@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 from seatrial.supervise import classes
 
 DONE, RESTART, REQUEUE, STOP = "done", "restart", "requeue", "stop"
 REQUEUE_EXCLUDING, EARLIER_CHECKPOINT = "requeue_excluding", "earlier_checkpoint"
-ACTIONS = (DONE, RESTART, REQUEUE, REQUEUE_EXCLUDING, EARLIER_CHECKPOINT, STOP)
+RESTART_ON_SPARE = "restart_on_spare"
+ACTIONS = (DONE, RESTART, RESTART_ON_SPARE, REQUEUE, REQUEUE_EXCLUDING, EARLIER_CHECKPOINT, STOP)
 
 _STOPS = {
     classes.CANCELLED: "a person ended it",
@@ -72,13 +73,15 @@ class Past:
 class Slot:
     """What this allocation still offers. ``seconds_left``: until its end, None where it has none; ``needed``: what a
     new start in it takes until it pays. ``can_requeue``: there is a queue. ``may_exclude``: one
-    more node may be left out. ``spread``: a number in [0, 1) that parts the tries of many runs."""
+    more node may be left out. ``spread``: a number in [0, 1) that parts the tries of many runs. ``spares``: healthy nodes
+    of the allocation that run no rank."""
 
     seconds_left: Optional[float] = None
     needed: float = 0.0
     can_requeue: bool = True
     may_exclude: bool = True
     spread: float = 0.5
+    spares: int = 0
 
 
 @dataclass(frozen=True)
@@ -153,16 +156,15 @@ def _bad_checkpoints(now: Past, before: Sequence[Past]) -> int:
 def _is_again(now: Past, before: Sequence[Past], slot: Slot) -> bool:
     """Whether the failure before was the same one at the same step (slots that ended between do not count).
 
-    A failure that nobody knows, before the first step, may be the node's, where that was the same both times and can be
-    left out: a program that fails so will do it without that node, too, and then it shows.
+    A failure that nobody knows, before the first step, and a hang may be the node's, where that was the same both times
+    and can be left out: a program that fails so will do it without that node, too, and then it shows.
     """
     last = next((one for one in reversed(before) if one.name not in _REPLACED_QUIETLY), None)
     if last is None or (last.name, last.how, last.step) != (now.name, now.how, now.step):
         return False
-    may_be_the_node = (
-        now.name == classes.UNKNOWN and now.step is None and now.node is not None and now.node == last.node
-    )
-    return not (may_be_the_node and slot.can_requeue and slot.may_exclude)
+    suspect = now.name == classes.HANG or (now.name == classes.UNKNOWN and now.step is None)
+    may_be_the_node = suspect and now.node is not None and now.node == last.node
+    return not (may_be_the_node and (slot.spares > 0 or (slot.can_requeue and slot.may_exclude)))
 
 
 def _end_of_slot(now: Past, stretch: Sequence[Past], budgets: Budgets, slot: Slot) -> Decision:
@@ -203,6 +205,11 @@ def _blames_node(now: Past, stretch: Sequence[Past]) -> bool:
 
 
 def _without_node(now: Past, count: str, budgets: Budgets, slot: Slot, failures: int) -> Decision:
+    if slot.spares > 0:
+        words = f"a spare takes the place of {now.node or 'the lost node'}; {count}"
+        restart = _restart(now, words, failures, budgets, slot)
+        if restart.action == RESTART:
+            return replace(restart, action=RESTART_ON_SPARE, exclude=(now.node,) if now.node else ())
     if not slot.can_requeue:
         return _restart(now, f"there is no other node; {count}", failures, budgets, slot)
     if now.node is None:
