@@ -92,7 +92,7 @@ def _carry(job: Job) -> int:
     """Run the attempts and the verdict; a failure of ours becomes an event and an exit code."""
     job.journal.event(
         "supervisor_started", host=platform.node(), pid=os.getpid(), job_id=job.watch and job.watch.job,
-        restart_count=job.watch and job.watch.restart,
+        restart_count=job.watch and job.watch.restart, cluster=job.watch and os.environ.get("SLURM_CLUSTER_NAME"),
     )  # fmt: skip
     if job.watch is not None:
         job.watch.start()
