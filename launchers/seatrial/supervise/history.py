@@ -50,7 +50,7 @@ def read_history(folder: RunFolder) -> History:
     found = [record for attempt in folder.attempts() if (record := records.read_object(attempt.record)) is not None]
     events = records.read_objects(folder.events)
     request = _request(events)
-    last = next((event for event in reversed(events) if event.get("event") in ("decision", "attempt_started")), {})
+    told = [event for event in events if event.get("event") in ("decision", "attempt_started")]
     return History(
         records=found,
         counted=[record for record in found if int(record.get("attempt", 0)) > request.after_attempt],
@@ -62,7 +62,7 @@ def read_history(folder: RunFolder) -> History:
         ),
         longest=Longest.of(record["longest"] for record in found if isinstance(record.get("longest"), dict)),
         # What ended a run is no word on the attempts after a person brought it back, should the last of them be lost.
-        decision=last if last.get("event") == "decision" else {},
+        decision=told[-1] if told and told[-1].get("event") == "decision" else {},
         request=request,
     )  # fmt: skip
 
