@@ -29,21 +29,24 @@ from seatrial.supervise.stops import Stops
 _LAST_SECONDS = 5.0  # to write the record before Slurm's SIGKILL
 
 
-def run_attempt(job: Job, start: Start, why: str, history: History) -> Finished:
+def run_attempt(job: Job, start: Start, why: str, history: History, nodes: Optional[Sequence[str]] = None) -> Finished:
     """Run the next attempt to its end and write its record, whatever happens; then raise what happened, if anything.
 
-    ``why``: what made it start, for the record. ``history``: of the attempts before.
+    ``why``: what made it start, for the record. ``history``: of the attempts before. ``nodes``: those that
+    run ranks; None: the first of the job's.
     """
-    return _Run(job, job.folder.new_attempt(), start, why, history).run()
+    return _Run(job, job.folder.new_attempt(), start, why, history, nodes).run()
 
 
 class _Run:
-    def __init__(self, job: Job, attempt: Attempt, start: Start, why: str, history: History) -> None:
+    def __init__(
+        self, job: Job, attempt: Attempt, start: Start, why: str, history: History, nodes: Optional[Sequence[str]]
+    ) -> None:
         self.job, self.attempt, self.start, self.why, self.history = job, attempt, start, why, history
         self.logs = [attempt.rank_log(rank) for rank in range(int(job.spec["world_size"]))]
         self.follower = LogFollower(self.logs, attempt.number, job.journal)
         self.stops = Stops(job.control, attempt, job.watch, history.longest, job.signal_lead, job.patience.answer)
-        self.ranks = job.ranks(attempt, self.logs)
+        self.ranks = job.ranks(attempt, self.logs, nodes)
         self.drill = Injection(job, attempt)
         self.ends: dict[int, RankEnd] = {}
         self.look = self.tidied = 0

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, Optional
 from seatrial.errors import SeatrialError
 from seatrial.run import records, retention
 from seatrial.run.checkpoint import check, checkpoint_folder, list_checkpoints
+from seatrial.run.layout import RunFolder
 from seatrial.supervise import attempt_record, classes, drill, exit_codes, policy, slot
 from seatrial.supervise.attempt import run_attempt
+from seatrial.supervise.berths import Berths, Found, note_failure
 from seatrial.supervise.excluded import Excluded
 from seatrial.supervise.history import History, past_of, read_history
 from seatrial.supervise.nodes import job_nodes
@@ -23,6 +25,7 @@ from seatrial.supervise.policy import Budgets, Decision, Slot
 from seatrial.supervise.requeue import requeue
 from seatrial.supervise.resume import NothingWhole, choose_start
 from seatrial.supervise.returning import bring_back
+from seatrial.supervise.watchman import Watchman
 
 if TYPE_CHECKING:
     from seatrial.supervise.job import Job
@@ -31,6 +34,7 @@ _POLL_SECONDS = 0.1
 _ADMITS = "PASS"
 _MOST_EXCLUSIONS = 5  # starts of a job after which a node that keeps coming is put up with
 _PATIENCE_SECONDS = 120.0
+_NOBODYS = (classes.COMPLETE, classes.TIME_LIMIT, classes.PREEMPTED, classes.CANCELLED)
 
 
 @dataclass(frozen=True)
@@ -52,9 +56,18 @@ class Carrier:
         self.excluded = Excluded(job.spec["profile"], job.folder.path.name) if job.on_slurm else None
         self.gate = job.spec["kind"] == "gate"
         self.drill = drill.drill_of(job.spec)
+        self.berths = Berths(job)
+        self.watchman = _watchman(job)
 
     def carry(self) -> End:
         """Run attempts until a decision is final, or the job is back in the queue."""
+        try:
+            return self._carry()
+        finally:
+            if self.watchman is not None:
+                self.watchman.stop()
+
+    def _carry(self) -> End:
         history = read_history(self.job.folder)
         settled = self._settled(history)
         if settled is not None:
@@ -70,11 +83,13 @@ class Carrier:
                 return finished
             if self.job.control.taken_away:
                 return End(exit_codes.BUSY, finished.outcome.reason, classes.PREEMPTED, final=False)
+            self._blame(finished.record)
             decision = self._decide([*history.counted, finished.record], history.longest)
             self._write_decision(finished.record, decision)
             self._exclude(decision, finished.record)
             if decision.final:
                 return self._end(decision, finished.outcome)
+            self.berths.leave_out(decision.exclude)
             if decision.requeues:
                 return self._leave(decision, finished, history.request.exclude)
             self._before_next(decision, finished.record)
@@ -96,6 +111,7 @@ class Carrier:
         self._admitted()
         last = history.records[-1] if history.records else None
         if last is None:
+            self._verify_exclusion(history.decision.get("exclude") or ())
             return "the first attempt"
         if history.request.open:
             forced = history.request.force_class
@@ -113,7 +129,9 @@ class Carrier:
                 raise _Ends(self._end(decision, None))
             self._exclude(decision, last)
             self._before_next(replace(decision, delay_seconds=0.0), last)
-        self._verify_exclusion((last.get("decision") or {}).get("exclude") or ())
+        # A decision that no attempt of its own came before (nodes that were not fit) is the newer one.
+        decided = history.decision or last.get("decision") or {}
+        self._verify_exclusion(decided.get("exclude") or ())
         return f"requeued after {last.get('class')}"
 
     def _verify_exclusion(self, exclude: Sequence[str]) -> None:
@@ -123,7 +141,8 @@ class Carrier:
         nodes = job_nodes(os.environ)
         present = sorted(set(exclude) & set(nodes))
         self.job.journal.event("exclusion_verified", excluded=list(exclude), nodes=nodes, present=present)
-        if not present:
+        self.berths.leave_out(present)
+        if not present or len(nodes) - len(present) >= int(self.job.spec["profile"].get("nodes") or 1):
             return
         words = f"Slurm gave {', '.join(present)} to this job, which should be left out"
         self.job.journal.say(words)
@@ -154,23 +173,53 @@ class Carrier:
         if start.first_step > target.step and not start.evaluate_only:
             reason = f"checkpoint {start.step} is whole and the final evaluation was seen"
             return End(exit_codes.DONE, reason, classes.COMPLETE)
-        return run_attempt(self.job, start, why, history)
+        number = len(self.job.folder.attempts())
+        found = self.berths.find(number, self.excluded.nodes() if self.excluded else ())
+        if found.chosen is None and (self.job.on_slurm or found.failed):
+            return self._too_few(found)
+        if self.watchman is not None:
+            self.watchman.ensure(self.berths.job_nodes)
+        return run_attempt(self.job, start, why, history, found.chosen)
+
+    def _too_few(self, found: Found) -> End:
+        """No attempt may start: go back to the queue without the nodes that are not fit, where that is possible."""
+        wanted = int(self.job.spec["profile"].get("nodes") or 1)
+        why = "; ".join(f"{node}: {words}" for node, words in found.failed.items())
+        reason = f"{found.fit} nodes are fit, {wanted} are needed" + (f" ({why})" if why else "")
+        vain = _vain_starts(self.job.folder)
+        if self.job.control.stop is not None:
+            return End(exit_codes.STOPPED, f"asked to stop by {self.job.control.stop}; {reason}", classes.CANCELLED)
+        if self.gate or not self.job.may_requeue or vain >= _MOST_EXCLUSIONS:
+            more = f"; {vain} starts of the job before it met the same" if vain else ""
+            return End(exit_codes.UNFIT_NODES, reason + more, classes.NODE_FAILURE)
+        exclude = tuple(found.failed) if self.excluded is not None and self.excluded.most else ()
+        delay = min(self.budgets.backoff * 2**vain, self.budgets.longest_backoff)
+        decision = Decision(policy.REQUEUE_EXCLUDING if exclude else policy.REQUEUE, reason, classes.NODE_FAILURE,
+                            exclude, delay)  # fmt: skip
+        self.job.journal.event(
+            "decision", decision="requeue", attempt=None, exit_code=exit_codes.UNFIT_NODES, **_booked(decision)
+        )
+        self.job.journal.say(f"decision: {decision.action}: {reason}")
+        self._exclude(decision, {"class": classes.NODE_FAILURE, "class_why": reason})
+        self._wait(delay)
+        return self._back(decision, {"class": classes.NODE_FAILURE}, exit_codes.UNFIT_NODES, ())
 
     def _decide(self, attempts: Sequence[Mapping[str, Any]], longest: slot.Longest) -> Decision:
         """Return what follows the last of ``attempts`` (records, oldest first)."""
         *before, now = past_of(attempts)
+        nodes = attempts[-1].get("nodes") or ()
         if self.drill is not None:
             attempt = self.job.folder.attempt(int(attempts[-1]["attempt"]))
             return drill.decide(
-                self.drill, now, before, self.budgets, self._slot(longest), attempts[-1],
+                self.drill, now, before, self.budgets, self._slot(longest, nodes), attempts[-1],
                 was_disturbed=drill.disturbed(self.job.folder) == attempt.number,
                 by_person=drill.asked_by_person(attempt),
             )  # fmt: skip
         if self.gate:
             return policy.decide_gate(now, str(attempts[-1].get("reason")))
-        return policy.decide(now, before, self.budgets, self._slot(longest))
+        return policy.decide(now, before, self.budgets, self._slot(longest, nodes))
 
-    def _slot(self, longest: slot.Longest) -> Slot:
+    def _slot(self, longest: slot.Longest, of: Sequence[str]) -> Slot:
         watch, lead = self.job.watch, self.job.signal_lead
         if watch is None:
             return Slot(None, 0.0, can_requeue=False, may_exclude=False, spread=random.random())
@@ -178,14 +227,12 @@ class Carrier:
         return Slot(
             None if end is None else end - time.time(), slot.needed(longest, lead), can_requeue=self.job.may_requeue,
             may_exclude=self.excluded is not None and self.excluded.most > 0, spread=random.random(),
+            spares=self.berths.spares(of),
         )  # fmt: skip
 
     def _write_decision(self, record: Mapping[str, Any], decision: Decision) -> None:
         attempt = self.job.folder.attempt(int(record["attempt"]))
-        booked = {
-            "action": decision.action, "reason": decision.reason, "exclude": list(decision.exclude),
-            "delay_seconds": decision.delay_seconds, "class": decision.name,
-        }  # fmt: skip
+        booked = _booked(decision)
         attempt_record.write(self.job, attempt, {**record, "decision": booked})
         if not decision.final:
             kind = "requeue" if decision.requeues else "restart"
@@ -201,6 +248,12 @@ class Carrier:
         except OSError as error:
             self.job.journal.say(f"the excluded nodes are not on record for other runs: {error}")
 
+    def _blame(self, record: Mapping[str, Any]) -> None:
+        """Put on record which node failed first, whatever is decided of it; a drill's nodes are good."""
+        node, name = record.get("failed_node"), str(record.get("class"))
+        if node and name not in _NOBODYS and self.drill is None:
+            note_failure(self.job, str(node), name, str(record.get("class_why")), int(record["attempt"]))
+
     def _before_next(self, decision: Decision, record: Mapping[str, Any]) -> None:
         """Clear the way for the next attempt here, and wait as long as was decided, unless asked to stop."""
         if decision.action == policy.EARLIER_CHECKPOINT and isinstance(record.get("resume_step"), int):
@@ -215,16 +268,22 @@ class Carrier:
             self.job.control.go_on()
         if decision.delay_seconds:
             self.job.journal.say(f"the next attempt in {decision.delay_seconds:.0f} s")
-        deadline = time.monotonic() + decision.delay_seconds
+        self._wait(decision.delay_seconds)
+
+    def _wait(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and self.job.control.stop is None:
             time.sleep(_POLL_SECONDS)
 
     def _leave(self, decision: Decision, finished: Any, by_hand: Sequence[str]) -> End:
+        return self._back(decision, finished.record, finished.outcome.exit_code or exit_codes.NOT_DONE, by_hand)
+
+    def _back(self, decision: Decision, record: Mapping[str, Any], code: int, by_hand: Sequence[str]) -> End:
+        """Have the job run again."""
         exclude = sorted({*decision.exclude, *by_hand, *(self.excluded.nodes() if self.excluded else ())})
-        returned = bring_back(self.job, finished.record, exclude)
+        returned = bring_back(self.job, record, exclude)
         self.job.journal.event("returned", done=returned.done, words=returned.words, excluded=list(returned.excluded))
         self.job.journal.say(returned.words)
-        code = finished.outcome.exit_code or exit_codes.NOT_DONE
         if returned.done:
             return End(code, returned.words, decision.name, final=False)
         return End(exit_codes.NOT_RETURNED, returned.words, decision.name, final=False)
@@ -235,6 +294,30 @@ class Carrier:
         code = outcome.exit_code if outcome is not None else exit_codes.NOT_DONE
         reason = decision.reason if outcome is None else f"{outcome.reason}; {decision.reason}"
         return End(code or exit_codes.NOT_DONE, reason, decision.name)
+
+
+def _booked(decision: Decision) -> dict[str, Any]:
+    return {
+        "action": decision.action, "reason": decision.reason, "exclude": list(decision.exclude),
+        "delay_seconds": decision.delay_seconds, "class": decision.name,
+    }  # fmt: skip
+
+
+def _vain_starts(folder: RunFolder) -> int:
+    """Count the starts of the job, since the last attempt, that found too few fit nodes."""
+    count = 0
+    for event in reversed(records.read_objects(folder.events)):
+        if event.get("event") in ("attempt_started", "requeue_requested"):
+            break
+        count += event.get("event") == "decision" and event.get("attempt") is None
+    return count
+
+
+def _watchman(job: Job) -> Optional[Watchman]:
+    """Return who watches the batch host, where Slurm would not bring the job back: one that outlives its nodes."""
+    if not job.may_requeue or not job.spec["profile"].get("spare_nodes") or job.spec["kind"] == "gate":
+        return None
+    return Watchman(str(job.spec["profile"]["host_python"]), job.folder.path, os.environ)
 
 
 class _Ends(Exception):

@@ -20,6 +20,7 @@ ENDED_AT_ONCE = 88
 DEPENDENCY_FAILED = 89
 NOT_RETURNED = 90
 HUNG = 91
+UNFIT_NODES = 92
 
 MEANINGS = {
     DONE: "done: the target step is proven, and a gate's verdict is PASS",
@@ -35,6 +36,7 @@ MEANINGS = {
     ENDED_AT_ONCE: "told a second time to end: the ranks were killed",
     DEPENDENCY_FAILED: "the gate that it waited for did not pass",
     NOT_RETURNED: "the run goes on, but Slurm did not take the job back into the queue",
+    UNFIT_NODES: "too few nodes passed their preflight: no attempt was started",
     HUNG: "no step, save or evaluation came within its time: the run hung, and its ranks were ended",
 }
 

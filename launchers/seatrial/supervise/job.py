@@ -97,8 +97,10 @@ class Job:
         program = (str(self.spec["profile"].get("rank_python") or sys.executable), str(_RANK_PROGRAM))
         return [*(self.rank_command or program), str(attempt.plan)]
 
-    def ranks(self, attempt: Attempt, logs: Sequence[Path]) -> Union[LocalRanks, SrunRanks]:
-        """Return the ranks of ``attempt``, not started yet: a job step, or processes of this host."""
+    def ranks(
+        self, attempt: Attempt, logs: Sequence[Path], nodes: Optional[Sequence[str]] = None
+    ) -> Union[LocalRanks, SrunRanks]:
+        """Return the ranks of ``attempt``, not started yet: a job step on ``nodes``, or processes of this host."""
         if self.on_slurm:
-            return SrunRanks(self.spec, attempt, self.command(attempt), os.environ)
+            return SrunRanks(self.spec, attempt, self.command(attempt), os.environ, nodes)
         return LocalRanks(self.command(attempt), logs, self.spec["environment"], os.environ)

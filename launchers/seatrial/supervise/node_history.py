@@ -1,4 +1,4 @@
-"""What has happened to nodes, per profile: failures, gates, and who was let back. Read by people; excluded.py decides."""
+"""What has happened to a profile's nodes: failures, gates, and who was let back. Who is avoided: excluded.py."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def add(path: Path, node: str, what: str, reason: str, run: Optional[str], attem
 
 
 def summary(lines: Iterable[Any]) -> dict[str, NodeRecord]:
-    """Return node -> its past, in the order of their last lines. Pure; lines that say nothing of a node are left out."""
+    """Return node -> its past, in the order of their last lines. Pure; what names no node is left out."""
     found: dict[str, NodeRecord] = {}
     for line in lines:
         if not isinstance(line, dict) or not isinstance(line.get("node"), str):

@@ -72,9 +72,9 @@ class Past:
 @dataclass(frozen=True)
 class Slot:
     """What this allocation still offers. ``seconds_left``: until its end, None where it has none; ``needed``: what a
-    new start in it takes until it pays. ``can_requeue``: there is a queue. ``may_exclude``: one
-    more node may be left out. ``spread``: a number in [0, 1) that parts the tries of many runs. ``spares``: healthy nodes
-    of the allocation that run no rank."""
+    new start in it takes until it pays. ``can_requeue``: there is a queue. ``may_exclude``: one more node may be left
+    out. ``spread``: a number in [0, 1) that parts the tries of many runs. ``spares``: healthy nodes of the allocation
+    that run no rank."""
 
     seconds_left: Optional[float] = None
     needed: float = 0.0

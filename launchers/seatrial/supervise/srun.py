@@ -34,11 +34,12 @@ class SrunRanks:
     """The ranks of one attempt as a job step. Used as LocalRanks is."""
 
     def __init__(
-        self, spec: Mapping[str, Any], attempt: Attempt, command: Sequence[str], base: Mapping[str, str]
-    ) -> None:
-        """Prepare the step for ``command``; ``base`` is the supervisor's own environment."""
+        self, spec: Mapping[str, Any], attempt: Attempt, command: Sequence[str], base: Mapping[str, str],
+        nodes: Optional[Sequence[str]] = None,
+    ) -> None:  # fmt: skip
+        """Prepare the step for ``command``; ``base`` is the supervisor's own environment. ``nodes``: its own."""
         self._spec, self._attempt, self._command = spec, attempt, list(command)
-        self._environment = dict(base)
+        self._environment, self._chosen = dict(base), nodes
         self._log = attempt.path / "srun.log"
         self._running = set(range(int(spec["world_size"])))
         self.nodes: list[str] = []
@@ -56,7 +57,7 @@ class SrunRanks:
 
         Raises SeatrialError where the allocation does not fit the run, or srun cannot be started.
         """
-        place = allocation(self._spec, self._environment)
+        place = allocation(self._spec, self._environment, self._chosen)
         self.nodes = list(place.nodes)
         prepare(self.nodes)
         caches = jit_caches(self._spec["profile"]["paths"]["node_local"], self._spec["run_id"])
