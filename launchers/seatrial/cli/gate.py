@@ -39,6 +39,16 @@ def gate(
         Optional[str],
         typer.Option(metavar="RUN", help="The undisturbed gate of a drill.", autocompletion=complete.runs),
     ] = None,
+    all_nodes: Annotated[bool, typer.Option("--all-nodes", help="Gates side by side, over a set of nodes.")] = False,
+    nodes: Annotated[
+        Optional[str],
+        typer.Option(metavar="LIST", help="--all-nodes: these, as gb200-[001-016]; else the partition's."),
+    ] = None,
+    at_most: Annotated[Optional[int], typer.Option(min=1, help="--all-nodes: so many gates at a time.")] = None,
+    second_round: Annotated[
+        bool, typer.Option("--second-round/--no-second-round", help="--all-nodes: try suspects with good nodes.")
+    ] = True,
+    resume: Annotated[Optional[str], typer.Option(metavar="ID", help="--all-nodes: follow earlier ones again.")] = None,
     allow_dirty: AllowDirtyFlag = False,
     require_head: RequireHeadOption = None,
 ) -> None:
@@ -49,6 +59,19 @@ def gate(
     if here and detach:
         raise SeatrialError("--here runs in the foreground", key="--detach", fix="leave one of the two out")
     kept = ["profile.recovery.gate_checkpoints=true"] if keep else []
+    if all_nodes:
+        from seatrial.cli.all_nodes import ONE_GATE, run_all_nodes
+
+        spec = resolved(recipe, profile, KindName.gate, [*(set_ or []), *kept, *ONE_GATE])
+        run_all_nodes(
+            spec, nodes=nodes, at_most=at_most, again=second_round, resume=resume, detach=detach,
+            other={"--here": here, "--drill": drill, "--reference": reference}, allow_dirty=allow_dirty,
+            require_head=require_head,
+        )  # fmt: skip
+        return
+    for option, given in (("--nodes", nodes), ("--at-most", at_most), ("--resume", resume)):
+        if given is not None:
+            raise SeatrialError(f"{option} is one of --all-nodes", key=option, value=given, fix="add --all-nodes")
     spec = resolved(recipe, profile, KindName.gate, [*(set_ or []), *kept])
     if drill is not None:
         from seatrial.cli.drilling import run_drill

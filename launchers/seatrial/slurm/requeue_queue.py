@@ -77,7 +77,7 @@ def exclude(job: JobId, nodes: Sequence[str], slurm: Slurm) -> tuple[str, ...]:
     return whole
 
 
-def expand(words: Sequence[str], slurm: Slurm) -> tuple[str, ...]:
+def expand(words: Sequence[str], slurm: Slurm, *, key: str = "--exclude") -> tuple[str, ...]:
     """Return the names of nodes that ``words`` say, each a comma-separated list, with Slurm's brackets or without.
 
     Raises SeatrialError for what Slurm cannot read.
@@ -91,7 +91,7 @@ def expand(words: Sequence[str], slurm: Slurm) -> tuple[str, ...]:
         if not done.ok or not done.stdout.split():
             raise SeatrialError(
                 f"not a list of nodes: {done.words}",
-                key="--exclude",
+                key=key,
                 value=word,
                 rule="NODE[,NODE], as gb200-[001-004]",
             )

@@ -70,6 +70,7 @@ def submit(
     dependency: str | None = None,
     admission: Admission | None = None,
     hold: bool = False,
+    options: Sequence[str] = (),
     slurm: Slurm | None = None,
 ) -> Submission:
     """Write the run folder and start the job. Nothing is left behind where that fails.
@@ -77,7 +78,8 @@ def submit(
     On Slurm, what runs is a snapshot of this source: a tree that differs from its commit is refused unless
     ``allow_dirty``, which records the difference; ``require_head`` refuses any other commit. A rehearsal on this
     machine runs the source as it stands, and records its commit and state. ``admission`` is what lets a convergence run
-    start; ``dependency`` and ``hold`` (the job does not start before it is released) are of Slurm's.
+    start; ``dependency`` and ``hold`` (the job does not start before it is released) are of Slurm's. ``options``:
+    further words for sbatch, which win over the script's.
     Raises SeatrialError; SubmissionUnclear where a job may have been accepted: the run folder is kept then.
     """
     spec = placed(spec)
@@ -101,7 +103,7 @@ def submit(
         if script is None:
             job = start_local(folder, spec)
             return Submission(folder, lambda: not job.done())
-        return _start_slurm(folder, run_id, slurm or Slurm(), ["--hold"] if hold else [])
+        return _start_slurm(folder, run_id, slurm or Slurm(), [*(["--hold"] if hold else []), *options])
     except SubmissionUnclear:
         raise
     except BaseException:
