@@ -40,6 +40,13 @@ def ask(words: Sequence[str], environment: Optional[Mapping[str, str]] = None, s
     return run(words, environment, seconds).output
 
 
+def step_id(name: str, environment: Mapping[str, str], seconds: float) -> Optional[str]:
+    """Return the id (``123.4``) of this job's step of that name; None where Slurm does not tell."""
+    words = ["squeue", "--noheader", "--steps", f"--jobs={environment.get('SLURM_JOB_ID', '')}", "--format=%i|%j"]
+    lines = [line.strip().split("|", 1) for line in (ask(words, environment, seconds) or "").splitlines()]
+    return next((line[0] for line in lines if line[1:] == [name]), None)
+
+
 def outside_of_this_job(environment: Optional[Mapping[str, str]] = None) -> dict[str, str]:
     """Return an environment for submitting from here: a job's own variables would speak into the new job's options."""
     return {

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Optional
+
+from seatrial.errors import SeatrialError
+from seatrial.supervise import preflight_judge, preflight_settings, preflight_step
+from seatrial.supervise.nodes import down, nodes_now
+from seatrial.supervise.preflight_judge import Heard, Judged
+from seatrial.supervise.step import srun_environment
 
 if TYPE_CHECKING:
     from seatrial.supervise.job import Job
 
+_RANK_PROGRAM = preflight_step.PROGRAM.parents[1] / "train" / "rank.py"
+_REFUSED_SECONDS = 2.0  # until a step that Slurm refused is tried again
+_POLL_SECONDS = 0.1
+
 
 @dataclass(frozen=True)
 class Report:
-    """What a preflight came to. ``failed``: node -> sentences; ``skipped``: checks that no node could make.
+    """What a preflight came to. ``failed``: node -> sentences; ``skipped``: checks that some node could not make.
 
-    ``asked`` is False where nobody could be asked: then no node counts as failed.
+    ``asked`` is False where nobody could be asked: then only those count as failed that Slurm itself calls lost.
     """
 
     nodes: Sequence[str]
@@ -30,6 +43,115 @@ class Report:
         return [node for node in self.nodes if node not in self.failed]
 
 
-def preflight(job: Job, nodes: Sequence[str], attempt: int) -> Report:
-    """Ask ``nodes`` before attempt ``attempt``; return who failed every try. Never raises for what they do."""
-    return Report(list(nodes))
+def preflight(job: Job, nodes: Sequence[str], attempt: int, backoff: float = 2.0) -> Report:
+    """Ask ``nodes`` before attempt ``attempt``; return who failed every try, and put it on record.
+
+    Those that fail are asked again, after ``backoff`` seconds, then twice as many. Never raises for what nodes or Slurm
+    do. A stop that is asked for ends it.
+    """
+    block = preflight_settings.wanted(job.spec)
+    if not block["enabled"] or not nodes:
+        return Report(list(nodes))
+    return _Preflight(job, nodes, attempt).run(int(block["tries"]), backoff)
+
+
+class _Preflight:
+    def __init__(self, job: Job, nodes: Sequence[str], attempt: int) -> None:
+        self._job, self._nodes, self._attempt = job, list(nodes), attempt
+        block = preflight_settings.wanted(job.spec)
+        self._seconds, self._clock_seconds = float(block["seconds"]), float(block["clock_seconds"])
+        profile = job.spec["profile"]
+        python = str(profile.get("host_python") or "python3") if job.on_slurm else sys.executable
+        settings = preflight_settings.for_nodes(job.spec, job.folder.path, _RANK_PROGRAM)
+        self._program = preflight_step.program_words(python, settings)
+        self._environment = srun_environment(os.environ) if job.on_slurm else dict(os.environ)
+        self._lost: dict[str, tuple[str, ...]] = {}  # of these Slurm itself has said so
+        self._skipped: dict[str, str] = {}
+        self._problem = ""
+
+    def run(self, most: int, backoff: float) -> Report:
+        began = time.monotonic()
+        failed: Mapping[str, tuple[str, ...]] = {}
+        asked, tries, left = False, 0, list(self._nodes)
+        while left and tries < most and not self._stopped():
+            if tries:
+                self._wait(backoff * 2 ** (tries - 1))
+            judged = self._try(left, f"preflight-{self._attempt:03d}-{tries}")
+            tries += 1
+            if judged is not None and not self._stopped():
+                asked, failed = True, judged.failed
+                left = [node for node in left if node in failed]
+            left = [node for node in left if node not in self._lost]
+        failed = {node: words for node in self._nodes for words in [self._lost.get(node) or failed.get(node)] if words}
+        seconds = time.monotonic() - began
+        return self._told(Report(self._nodes, failed, tuple(self._skipped), tries, seconds, asked))
+
+    def _try(self, nodes: Sequence[str], name: str) -> Optional[Judged]:
+        """Ask once; None where nobody could be asked. A step that Slurm refuses is tried again in the same time."""
+        end = time.monotonic() + self._seconds
+        while True:
+            asked = [node for node in nodes if node not in self._lost]
+            if not asked:
+                return None
+            heard = self._listen(asked, name, end)
+            if not preflight_judge.refused(heard) or time.monotonic() + _REFUSED_SECONDS > end or self._stopped():
+                break
+            if not self._look_for_lost(asked):
+                self._wait(_REFUSED_SECONDS)
+        if not heard.reached:
+            self._problem = preflight_judge.last_error(heard)
+            return None
+        judged = preflight_judge.judge(heard, asked, self._seconds, self._clock_seconds)
+        self._skipped.update(judged.skipped)
+        return judged
+
+    def _listen(self, nodes: Sequence[str], name: str, end: float) -> Heard:
+        if self._job.on_slurm:
+            words = [*preflight_step.srun_words(name, nodes), *self._program]
+            return preflight_step.Step(words, nodes, self._environment, name).listen(end, self._stopped)
+        environment = {**self._environment, "SLURMD_NODENAME": nodes[0]}
+        return preflight_step.Step(self._program, nodes, environment, None).listen(end, self._stopped)
+
+    def _look_for_lost(self, nodes: Sequence[str]) -> bool:
+        """Ask Slurm which of ``nodes`` it has taken from the job, or calls down; return whether there are any."""
+        try:
+            present = set(nodes_now(os.environ))
+        except SeatrialError:
+            present = set(nodes)
+        lost = {node: "Slurm has taken it from the job" for node in nodes if node not in present}
+        lost.update((node, "Slurm calls it down") for node in down(nodes, os.environ))
+        self._lost.update((node, (f"no answer: {why}",)) for node, why in lost.items())
+        return bool(lost)
+
+    def _told(self, report: Report) -> Report:
+        """Put it on record."""
+        journal = self._job.journal
+        for node, sentences in report.failed.items():
+            journal.say(f"preflight: {node} is not fit: {'; '.join(sentences)}")
+        if report.asked:
+            fit = f"{len(report.healthy)} of {len(report.nodes)} nodes fit"
+            journal.say(f"preflight: {fit}, in {report.seconds:.1f} s{self._skips()}")
+        else:
+            why = "a stop was asked for" if self._stopped() else self._problem or "Slurm began no step"
+            journal.say(f"the preflight could not be made, so nodes count as fit: {why}")
+        journal.event(
+            "preflight", attempt=self._attempt, tries=report.tries, nodes=list(report.nodes),
+            failed={node: list(sentences) for node, sentences in report.failed.items()},
+            skipped=list(report.skipped), seconds=round(report.seconds, 3), asked=report.asked,
+        )  # fmt: skip
+        return report
+
+    def _skips(self) -> str:
+        reasons: dict[str, list[str]] = {}
+        for check, why in self._skipped.items():
+            reasons.setdefault(why, []).append(check)
+        told = "; ".join(f"{', '.join(checks)} ({why})" for why, checks in reasons.items())
+        return f"; skipped: {told}" if told else ""
+
+    def _stopped(self) -> bool:
+        return self._job.control.stop is not None or self._job.control.taken_away
+
+    def _wait(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and not self._stopped():
+            time.sleep(_POLL_SECONDS)

@@ -13,7 +13,7 @@ from typing import Any, Optional
 
 from seatrial.errors import SeatrialError
 from seatrial.run.layout import Attempt
-from seatrial.supervise.ask import ask
+from seatrial.supervise.ask import ask, step_id
 from seatrial.supervise.exits import read_exit_record
 from seatrial.supervise.nodes import allocation
 from seatrial.supervise.ranks import Ended
@@ -222,17 +222,7 @@ class SrunRanks:
         """Return this step's id (``123.4``), found by its name; None where Slurm does not tell."""
         if self._step_id is not None:
             return self._step_id
-        job = self._environment.get("SLURM_JOB_ID", "")
-        said = (
-            ask(
-                ["squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%i|%j"],
-                self._environment,
-                _SLURM_SECONDS,
-            )
-            or ""
-        )
-        names = (line.strip().split("|", 1) for line in said.splitlines() if "|" in line)
-        self._step_id = next((step for step, name in names if name == step_name(self._attempt.number)), None)
+        self._step_id = step_id(step_name(self._attempt.number), self._environment, _SLURM_SECONDS)
         return self._step_id
 
 
