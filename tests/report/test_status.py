@@ -57,8 +57,12 @@ def decided(decision: str, code: int, reason: str = "why") -> dict[str, Any]:
         ),
         (FACTS, job("CANCELLED", True), {"needs_action": None}),
         (
-            FACTS, job("NODE_FAIL", True),
+            facts(kind="gate"), job("NODE_FAIL", True),
             {"needs_action": "its job ended, and its supervisor recorded no decision: see its logs"},
+        ),
+        (
+            facts(kind="convergence"), job("NODE_FAIL", True),
+            {"needs_action": "its job ended, and its supervisor recorded no decision: seatrial tend brings it back"},
         ),
         (FACTS, job("UNKNOWN", reason="sacct: no answer"), {"state": "UNKNOWN", "needs_action": None}),
         (facts(unreadable="no spec"), job("UNKNOWN"), {"needs_action": "no spec"}),

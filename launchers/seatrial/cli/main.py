@@ -12,6 +12,7 @@ from seatrial.cli.gate import gate
 from seatrial.cli.looking import check, render, verdict
 from seatrial.cli.prune import prune
 from seatrial.cli.requeue import requeue
+from seatrial.cli.tend import tend
 from seatrial.errors import SeatrialError
 
 app = typer.Typer(
@@ -24,6 +25,7 @@ for command in (gate, converge, render, check, verdict):
     app.command()(command)
 verbs.register(app)
 app.command()(requeue)
+app.command()(tend)
 app.command()(prune)
 
 

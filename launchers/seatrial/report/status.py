@@ -110,7 +110,8 @@ def needs_action(facts: Facts, job: Job) -> str | None:
             return None
         return f"it stopped: {reason}" if facts.verdict is None else f"verdict {facts.verdict}: {reason}"
     if job.final and job.state != "CANCELLED":
-        return "its job ended, and its supervisor recorded no decision: see its logs"
+        what = "see its logs" if facts.kind == "gate" else "seatrial tend brings it back"
+        return f"its job ended, and its supervisor recorded no decision: {what}"
     return None
 
 

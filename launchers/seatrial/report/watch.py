@@ -125,7 +125,7 @@ def event_words(event: Mapping[str, Any]) -> str:
         return f"job {event['job_id']}{again} runs on {where}" if event.get("job_id") else f"runs on {where}"
     if name == "checkpoints_deleted":
         return f"checkpoints {', '.join(map(str, event.get('steps') or ['none']))} deleted"
-    if name == "returned":
+    if name in ("returned", "tended"):
         return str(event.get("words"))
     if name == "requeue_requested":
         return request_words(event)
