@@ -50,7 +50,8 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
     ({"profile": {"segment": None}}, "profile.segment", "spans 2 nodes"),
     ({"profile": {"slurm": {"capabilities": []}}}, "profile.segment", "does not know --segment"),
     ({"profile": {"nodes": 4, "segment": 3}}, "profile.segment", "divides nodes + spare nodes = 4"),
-    ({"profile": {"nodes": 2, "spare_nodes": 1}}, "profile.segment", "divides nodes + spare nodes = 3"),
+    ({"profile": {"nodes": 4, "segment": 2, "spare_nodes": 1}}, "profile.segment", "one segment holds all 5"),
+    ({"profile": {"nodes": 16, "segment": 16, "spare_nodes": 3}}, "profile.spare_nodes", "= 19 of 4 GPUs fit"),
     ({"profile": {"nodes": 32, "segment": 32}}, "profile.segment", "= 128 fits the NVLink domain, 72 GPUs"),
     ({"profile": {"nodes": 4, "segment": 1}}, "profile.segment", "holds whole expert-parallel groups of 8"),
     # HybridEP
@@ -169,11 +170,11 @@ def test_a_checkpoint_that_is_never_saved_cannot_be_kept() -> None:
     assert (kept.severity, kept.value) == ("warning", 1500)
 
 
-def test_spare_in_another_segment_is_a_warning() -> None:
-    spec = build(profile={"nodes": 2, "spare_nodes": 2, "segment": 2})
-    assert [f.field for f in run_checks(spec) if f.severity == "warning" and "spare" in f.rule] == ["profile.segment"]
-    spec = build(profile={"nodes": 2, "spare_nodes": 1, "segment": 3})
-    assert not [f for f in run_checks(spec) if "spare" in f.rule]
+@pytest.mark.parametrize(("segment", "asked"), [(2, 3), (3, 3), (None, None)])
+def test_a_segment_holds_the_spares_too(segment: int | None, asked: int | None) -> None:
+    spec = build("9b", profile={"nodes": 2, "spare_nodes": 1, "segment": segment})
+    assert spec.segment == asked
+    assert not [f for f in run_checks(spec) if f.field in ("profile.segment", "profile.spare_nodes")]
 
 
 def test_every_check_is_needed() -> None:

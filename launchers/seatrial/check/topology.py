@@ -71,7 +71,7 @@ def check_nvlink_domain(spec: RunSpec) -> Iterator[Finding]:
 
 def check_segment(spec: RunSpec) -> Iterator[Finding]:
     """Nodes that must share NVLink are kept together by a segment that this Slurm can give."""
-    segment, per_node = spec.profile.get("segment"), int(spec.profile["gpus_per_node"])
+    segment, per_node = spec.segment, int(spec.profile["gpus_per_node"])
     if spec.profile["executor"] != "slurm":
         return
     allocated = _allocated(spec)
@@ -95,7 +95,20 @@ def check_segment(spec: RunSpec) -> Iterator[Finding]:
             "add 'segment' to the capabilities if `sbatch --help` shows it; else take a profile whose NVLink domain "
             "needs none" if crosses else "--set profile.segment=null: no group here needs it",
         )  # fmt: skip
-    domain = spec.profile.get("nvlink_domain")
+    domain, spares = spec.profile.get("nvlink_domain"), int(spec.profile.get("spare_nodes") or 0)
+    if spares and spec.profile["segment"] not in (allocated - spares, allocated):
+        yield profile(
+            spec, "segment",
+            f"with spare nodes one segment holds all {allocated}: a spare of another one does not share NVLink with "
+            "the lost node's neighbours", f"--set profile.segment={allocated - spares}, or --set profile.spare_nodes=0",
+        )  # fmt: skip
+        return
+    if spares and domain and allocated * per_node > domain:
+        yield profile(
+            spec, "spare_nodes", f"nodes + spare nodes = {allocated} of {per_node} GPUs fit the NVLink domain, "
+            f"{domain} GPUs", f"--set profile.spare_nodes={max(0, domain // per_node - allocated + spares)}",
+        )  # fmt: skip
+        return
     if allocated % segment:
         yield profile(
             spec, "segment", f"divides nodes + spare nodes = {allocated}",
@@ -111,12 +124,6 @@ def check_segment(spec: RunSpec) -> Iterator[Finding]:
             spec, "segment",
             f"segment x GPUs per node = {segment * per_node} holds whole expert-parallel groups of {at.ep_block}",
             f"--set profile.segment={_segment_for(spec)}", severity=_severity(spec),
-        )  # fmt: skip
-    elif crosses and spec.profile.get("spare_nodes") and segment != allocated:
-        yield profile(
-            spec, "segment",
-            f"with spare nodes, one segment holds all {allocated} nodes: a spare of another segment does not share "
-            "NVLink with the node's neighbours", severity="warning",
         )  # fmt: skip
 
 

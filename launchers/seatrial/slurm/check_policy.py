@@ -48,7 +48,7 @@ def preempt_mode(spec: RunSpec, site: Site, partition: Partition) -> str | None:
 
 
 def _segment(spec: RunSpec, site: Site) -> Iterator[Finding]:
-    segment = spec.profile["segment"]
+    segment = spec.segment
     capabilities = spec.profile["slurm"]["capabilities"]
     if site.version is not None and site.version < SEGMENT_SINCE and "segment" in capabilities:
         here, since = (".".join(f"{part:02d}" for part in v[:2]) for v in (site.version, SEGMENT_SINCE))
@@ -68,6 +68,10 @@ def _segment(spec: RunSpec, site: Site) -> Iterator[Finding]:
                 "--set profile.segment=null",
                 severity="warning" if spec.rehearsal else "error",
             )  # fmt: skip
+    elif segment > max(site.blocks) and spec.profile["spare_nodes"]:
+        most = max(0, max(site.blocks) - int(spec.profile["nodes"]))
+        rule = f"nodes + spare nodes = {segment} lie in one block: the largest has {max(site.blocks)} nodes"
+        yield profile(spec, "spare_nodes", rule, f"--set profile.spare_nodes={most}")
     elif segment > max(site.blocks):
         fix = f"--set profile.segment={_largest(nodes_needed(spec), max(site.blocks))}"
         yield profile(spec, "segment", f"the largest block has {max(site.blocks)} nodes", fix)

@@ -67,7 +67,7 @@ def directives(spec: RunSpec, run_id: str, folder: str, dependency: str | None =
         ("cpus-per-task", profile["cpus_per_task"] or False),
         ("mem", profile["memory"] if profile["memory"] is not None else False),
         ("exclusive", None if profile["exclusive"] else False),
-        ("segment", profile["segment"] or False),
+        ("segment", spec.segment or False),
         ("time", profile["time_limit_minutes"]),
         # A gate judges one undisturbed attempt; a convergence run comes back by itself.
         ("no-requeue" if spec.kind == "gate" else "requeue", None),

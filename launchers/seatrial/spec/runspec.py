@@ -51,6 +51,12 @@ class RunSpec:
     drill: Mapping[str, Any] | None = None
 
     @property
+    def segment(self) -> int | None:
+        """Nodes that --segment keeps together: all that are asked for where some are spares, as any may replace any."""
+        segment, spares = self.profile.get("segment"), self.profile.get("spare_nodes")
+        return int(self.profile["nodes"]) + int(spares) if segment and spares else segment
+
+    @property
     def world_size(self) -> int:
         """Ranks: nodes x GPUs per node (spare nodes run no rank)."""
         return int(self.profile["nodes"]) * int(self.profile["gpus_per_node"])
