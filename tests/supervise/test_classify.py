@@ -66,6 +66,17 @@ def case(
     )
 
 
+def hang(*waiting: int, silent: Sequence[int] = ()) -> dict[str, Any]:
+    stacks = {str(rank): ["torch/distributed/distributed_c10d.py:2696 wait"] for rank in waiting}
+    return {
+        "phase": "step",
+        "silent_seconds": 184.0,
+        "limit_seconds": 180.0,
+        "stacks": stacks,
+        "without_stack": list(silent),
+    }
+
+
 def told(evidence: Evidence) -> tuple[str, int | None, str | None]:
     found = classify(evidence)
     return found.name, found.rank, found.node
@@ -160,6 +171,16 @@ START: dict[str, Any] = {"first_step": None, "last_step": None}
         (case(*ALL_GOOD, exit_code=80), ("unknown", None)),
         # Ours.
         (case(exit_code=exit_codes.HUNG_AT_END), ("hang", None)),
+        (case(exit_code=exit_codes.HUNG), ("hang", None)),
+        (case(exit_code=exit_codes.HUNG, hang=hang(0, 1, 3, silent=[2])), ("hang", 2)),
+        (case(exit_code=exit_codes.HUNG, hang=hang(0, 1, silent=[2, 3])), ("hang", 2)),
+        (case(exit_code=exit_codes.HUNG, hang=hang(0, 2, silent=[1, 3])), ("hang", None)),  # of two nodes
+        (case(exit_code=exit_codes.HUNG, hang=hang(0, 1, 2, 3)), ("hang", None)),
+        (case(exit_code=exit_codes.HUNG, hang=hang(0, 1, 3, silent=[2]), slurm={"down_nodes": ["n1"]}),
+         ("node_failure", 0)),
+        (case(exit_code=exit_codes.HUNG, hang=hang(0, 1, 3, silent=[2]), stop="seatrial stop", outcome=FAILED),
+         ("cancelled", None)),
+        (case(bad(1), exit_code=exit_codes.HUNG, hang=hang(0, 1, 3, silent=[2])), ("unknown", 1)),
         (case(exit_code=exit_codes.RESUME_MISMATCH), ("resume_mismatch", None)),
         (case(exit_code=exit_codes.SUPERVISOR_ERROR), ("supervisor_error", None)),
         (case(bad(1, exit_codes.HUNG_AT_END), exit_code=exit_codes.HUNG_AT_END), ("unknown", 1)),
