@@ -28,7 +28,8 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 def test_a_rank_that_stands_still(cluster: Cluster, calm: RunFolder, tmp_path: Path, how: str) -> None:
     sea = Sea(cluster, tmp_path, calm)
     fault = {"rank": 1, "step": STEP, "how": how}
-    folder = sea.embark(fault=fault, **{"hang.step_minimum_seconds": LIMIT, "hang.step_factor": 2})
+    settings = {"hang.step_minimum_seconds": LIMIT, "hang.step_factor": 2, "hang.py_spy": how == "loop"}
+    folder = sea.embark(fault=fault, **settings)
     first, second = sea.ended_well(folder)
     (found,) = voyages.events(folder, "hang_detected")
     assert (found["phase"], found["step"], found["limit_seconds"]) == ("step", STEP, LIMIT)
@@ -46,6 +47,9 @@ def test_a_rank_that_stands_still(cluster: Cluster, calm: RunFolder, tmp_path: P
         log = folder.attempts()[0].rank_log(rank).read_text(errors="replace")
         assert "(most recent call first):" in log
     assert f"rank 1 {'answered only when continued, in' if how == 'stop' else 'is in'} happen" in first["class_why"]
+    asked = [path.read_text() for path in folder.attempts()[0].path.glob("py-spy-*.log")]
+    assert len(asked) == (2 if how == "loop" else 0), "one of each node, beside the ranks"
+    assert all("py-spy is not installed" in text or "== process" in text for text in asked)
     assert first["decision"]["action"] == "restart"
     assert not any(rank["code"] == 0 for rank in first["ranks"]), "a rank that went on must not get far"
     assert (second["resume_step"], second["class"]) == (STEP - STEP % SAVES, "complete")

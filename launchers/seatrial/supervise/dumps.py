@@ -18,7 +18,8 @@ _MOST_BYTES = 1 << 18  # of one rank's dump
 _PY_SPY_SECONDS = 60.0
 # Of the forked helpers of a rank, too: they have its words. $0: the plan that stands in them.
 _PY_SPY = (
-    'exec 2>&1; command -v py-spy || { echo "py-spy is not installed on this node"; exit 0; }; '
+    'exec 2>&1; echo "node ${SLURMD_NODENAME:-$(hostname)}"; '
+    'command -v py-spy || { echo "py-spy is not installed on this node"; exit 0; }; '
     'for pid in $(pgrep -f -- "rank.py $0"); do echo "== process $pid"; py-spy dump --nonblocking --pid $pid; done; '
     "exit 0"
 )

@@ -101,9 +101,9 @@ class LocalRanks:
             os.kill(process.pid, number)
 
     def beside(self, command: Sequence[str], log: str, seconds: float) -> None:
-        """Run a command beside the ranks, for ``seconds`` at most; ``log``: a file name, which its output goes to."""
+        """Run a command beside the ranks, for ``seconds`` at most; its output goes to ``log``-0.log beside theirs."""
         said = run(command, seconds=seconds).output or ""
-        with contextlib.suppress(OSError), (self._logs[0].parent / f"{log}-{self.nodes[0]}.log").open("ab") as stream:
+        with contextlib.suppress(OSError), (self._logs[0].parent / f"{log}-0.log").open("ab") as stream:
             stream.write(said.encode())
 
     def end(self, grace_seconds: float = 0.0) -> list[Ended]:

@@ -140,11 +140,11 @@ class SrunRanks:
             ask(["scancel", f"--signal={number.name[3:]}", step], self._environment, _SLURM_SECONDS)
 
     def beside(self, command: Sequence[str], log: str, seconds: float) -> None:
-        """Run a command once on each node of the ranks, beside them; ``log``: a file name in the attempt's folder."""
+        """Run a command on each node of the ranks, beside them; its output goes to ``log``-N.log, by node."""
         folder = str(self._attempt.path).replace("%", "%%")
         words = [
             "srun", "--overlap", f"--nodes={len(self.nodes)}", f"--ntasks={len(self.nodes)}", "--ntasks-per-node=1",
-            f"--nodelist={','.join(self.nodes)}", "--no-kill", "--cpus-per-task=1", f"--output={folder}/{log}-%N.log",
+            f"--nodelist={','.join(self.nodes)}", "--no-kill", "--cpus-per-task=1", f"--output={folder}/{log}-%n.log",
         ]  # fmt: skip
         ask([*words, *command], self._environment, seconds)
 
