@@ -215,6 +215,7 @@ def test_limits_of_a_spec() -> None:
 
 # The rest is the real supervisor, over the test rank program.
 
+IMPATIENT = "from seatrial.supervise.dumps import Dumps\nDumps.__init__.__defaults__ = (0.5, 5.0)"
 SOON = {"startup_minutes": 30, "step_minimum_seconds": 1, "step_factor": 2}
 
 
@@ -246,7 +247,7 @@ def test_a_rank_stands_still(
 ) -> None:
     folder = hang_soon(make_run(tmp_path, fates(**of_rank_1), steps=12))
     began = time.monotonic()
-    code, log = supervise(folder)
+    code, log = supervise(folder, before=IMPATIENT)
     assert (code, time.monotonic() - began < 30) == (exit_codes.HUNG, True), log
     (found,) = events(folder, "hang_detected")
     assert (found["phase"], found["step"], found["limit_seconds"], found["attempt"]) == ("step", 10, 1, 0)
@@ -262,7 +263,7 @@ def test_a_rank_stands_still(
 
 def test_it_goes_on_after_a_hang(tmp_path: Path) -> None:
     folder = hang_soon(make_run(tmp_path, fates(exit="stop"), steps=12, failures=1))
-    supervise(folder)
+    supervise(folder, before=IMPATIENT)
     decisions = events(folder, "decision")
     assert [one["action"] for one in decisions] == ["restart", "stop"], "twice the same hang is a loop"
     assert decisions[-1]["class"] == "crash_loop"
@@ -272,7 +273,7 @@ def test_it_goes_on_after_a_hang(tmp_path: Path) -> None:
 def test_a_watch_that_is_off(tmp_path: Path, enabled: bool, code: int) -> None:
     fate = {"steps": 9, "pace": 0.05, "final": False, "pause": 2.5}
     folder = hang_soon(make_run(tmp_path, {"all": fate}, steps=12), enabled=enabled)
-    assert supervise(folder)[0] == code
+    assert supervise(folder, before=IMPATIENT)[0] == code
     assert len(events(folder, "hang_detected")) == enabled
 
 
