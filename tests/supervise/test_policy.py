@@ -18,6 +18,7 @@ from seatrial.supervise.policy import (
     REQUEUE,
     REQUEUE_EXCLUDING,
     RESTART,
+    RESTART_ON_SPARE,
     STOP,
     Budgets,
     Decision,
@@ -34,6 +35,7 @@ STOPS_AT_ONCE = (
 QUIET = (classes.TIME_LIMIT, classes.PREEMPTED)
 LOCAL = Slot(None, 0.0, can_requeue=False, may_exclude=False)
 FULL = Slot(may_exclude=False)  # as many nodes are left out as may be
+SPARE = Slot(spares=1)
 LATE = Slot(seconds_left=100, needed=200)
 SOON = Slot(seconds_left=300, needed=200)
 
@@ -117,6 +119,18 @@ RULES: list[tuple[list[Past], Past, Slot, str, str, str]] = [
     ([], end(classes.NODE_FAILURE, **NODE), Slot(), REQUEUE_EXCLUDING, classes.NODE_FAILURE, ""),
     ([], moved(classes.NODE_FAILURE, **NODE), Slot(), REQUEUE_EXCLUDING, classes.NODE_FAILURE, ""),
     ([], end(classes.NODE_FAILURE), Slot(), REQUEUE, classes.NODE_FAILURE, "not known"),
+    # a spare of the allocation goes first, also where nobody may be excluded, or there is no queue
+    ([], end(classes.NODE_FAILURE, **NODE), SPARE, RESTART_ON_SPARE, classes.NODE_FAILURE, "place of n3"),
+    ([], end(classes.NODE_FAILURE), SPARE, RESTART_ON_SPARE, classes.NODE_FAILURE, "the lost node"),
+    ([], end(classes.GPU_FAULT, **NODE), Slot(spares=1, may_exclude=False, can_requeue=False), RESTART_ON_SPARE,
+     classes.GPU_FAULT, ""),
+    ([], end(classes.GPU_FAULT, **NODE), Slot(100, 200, spares=1), REQUEUE_EXCLUDING, classes.GPU_FAULT, "n3"),
+    (at(classes.HANG, 7, node="n3"), end(classes.HANG, step=7, node="n3"), SPARE, RESTART_ON_SPARE, classes.HANG, "n3"),
+    (at(classes.HANG, 7, node="n3"), end(classes.HANG, step=7, node="n3"), Slot(), REQUEUE_EXCLUDING, classes.HANG, ""),
+    (at(classes.HANG, 7, node="n3"), end(classes.HANG, step=7, node="n4"), SPARE, STOP, classes.CRASH_LOOP, ""),
+    (at(classes.UNKNOWN, None, node="n3"), end(classes.UNKNOWN, node="n3"), SPARE, RESTART_ON_SPARE,
+     classes.UNKNOWN, ""),
+    ([], end(classes.UNKNOWN, **NODE), SPARE, RESTART, classes.UNKNOWN, ""),
     ([], end(classes.GPU_FAULT, **NODE), FULL, REQUEUE, classes.GPU_FAULT, "the most nodes already are"),
     ([], end(classes.GPU_FAULT, **NODE), LOCAL, RESTART, classes.GPU_FAULT, "no other node"),
     (at(classes.UNKNOWN, 5, node="n3"), end(classes.NETWORK, step=9, node="n3"), Slot(), REQUEUE_EXCLUDING,
@@ -147,7 +161,8 @@ def test_rules(before: list[Past], now: Past, slot: Slot, action: str, name: str
     decision = decide(now, before, B, slot)
     assert (decision.action, decision.name) == (action, name), decision.reason
     assert words in decision.reason
-    assert decision.exclude == ((now.node,) if action == REQUEUE_EXCLUDING else ())
+    blamed = action in (REQUEUE_EXCLUDING, RESTART_ON_SPARE) and now.node is not None
+    assert decision.exclude == ((now.node,) if blamed else ())
 
 
 def test_every_class_is_in_the_table() -> None:
@@ -198,7 +213,7 @@ budgets = st.builds(
 )  # fmt: skip
 slots = st.builds(
     Slot, seconds_left=st.none() | st.floats(-1e6, 1e6), needed=st.floats(0, 1e5), can_requeue=st.booleans(),
-    may_exclude=st.booleans(), spread=st.floats(0, 1, exclude_max=True),
+    may_exclude=st.booleans(), spread=st.floats(0, 1, exclude_max=True), spares=st.integers(0, 2),
 )  # fmt: skip
 pasts = st.builds(
     Past, name=names, how=hows, step=steps, node=nodes, progress=st.booleans(), farther=st.booleans(), exit_code=codes
@@ -215,9 +230,13 @@ def test_decisions_are_total(now: Past, before: list[Past], budgets: Budgets, sl
     assert 0 <= decision.delay_seconds <= 1.5 * budgets.longest_backoff
     if not slot.can_requeue:
         assert decision.action not in (REQUEUE, REQUEUE_EXCLUDING)
-    assert bool(decision.exclude) == (decision.action == REQUEUE_EXCLUDING)
+    if decision.action == RESTART_ON_SPARE:
+        assert slot.spares > 0
+        assert decision.exclude == ((now.node,) if now.node else ())
+    else:
+        assert bool(decision.exclude) == (decision.action == REQUEUE_EXCLUDING)
     if decision.exclude:
-        assert slot.may_exclude
+        assert slot.may_exclude or decision.action == RESTART_ON_SPARE
         assert decision.exclude == (now.node,)
     assert (decision.action == DONE) == (now.name == classes.COMPLETE)
 

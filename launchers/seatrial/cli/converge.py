@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from seatrial.cli import complete
-from seatrial.cli.gate import follow_gate
+from seatrial.cli.gate import follow_gate, tell
 from seatrial.cli.options import (
     AllowDirtyFlag,
     KindName,
@@ -80,8 +80,9 @@ def converge(
         _check(spec, measured)  # what else is wrong is told before a gate is asked for
         if admission is None:
             raise refusal or SeatrialError("no gate admits this run")
-        folder = submit(spec, allow_dirty=allow_dirty, require_head=require_head, admission=admission).folder
-        typer.echo(f"run folder: {folder.path}")
+        submission = submit(spec, allow_dirty=allow_dirty, require_head=require_head, admission=admission)
+        folder = submission.folder
+        tell(submission)
     if not detach:
         raise typer.Exit(follow_run(folder, int(spec.get("train_iters"))))
 

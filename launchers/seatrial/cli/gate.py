@@ -83,9 +83,16 @@ def gate(
         raise SeatrialError("--reference is a drill's", key="--reference", value=reference, fix="--drill FAULT@STEP")
     refuse_errors(checked(spec, ask_slurm=not here))
     submission = (run_here if here else submit)(spec, allow_dirty=allow_dirty, require_head=require_head)
-    typer.echo(f"run folder: {submission.folder.path}")
+    tell(submission)
     if not detach:
         raise typer.Exit(EXIT_CODES[follow_gate(submission, int(spec.gate["steps"]))])
+
+
+def tell(submission: Submission) -> None:
+    """Print where a submitted run lies, and which nodes it must not get."""
+    typer.echo(f"run folder: {submission.folder.path}")
+    if submission.excluded:
+        typer.echo(f"nodes left out: {', '.join(submission.excluded)} (seatrial nodes says why)")
 
 
 def follow_gate(submission: Submission, steps: int) -> str:

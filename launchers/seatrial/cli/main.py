@@ -10,6 +10,7 @@ from seatrial.cli import verbs
 from seatrial.cli.converge import converge
 from seatrial.cli.gate import gate
 from seatrial.cli.looking import check, render, verdict
+from seatrial.cli.nodes import nodes
 from seatrial.cli.prune import prune
 from seatrial.cli.requeue import requeue
 from seatrial.cli.tend import tend
@@ -27,6 +28,7 @@ verbs.register(app)
 app.command()(requeue)
 app.command()(tend)
 app.command()(prune)
+app.command()(nodes)
 
 
 def main() -> None:

@@ -129,7 +129,7 @@ def collect_run(folder: Path) -> tuple[GateEvidence, Expectations]:
         exits=tuple(_exits(last)),
         checkpoints=dict(_checkpoints(run.checkpoints, expected.save_steps)),
         notices=tuple(_of(latest, ExitNotice)),
-        interrupted=_interrupted(last / "record.json"),
+        interrupted=_interrupted(last / "record.json") if attempts else _unfit(run),
         places={
             "record": str(last / "record.json"),
             "steps": str(run.metrics),
@@ -199,6 +199,15 @@ def _interrupted(record: Path) -> Optional[str]:
     if name not in _FROM_OUTSIDE:
         return None
     return f"{name}{f' of {node}' if node else ''}: {data.get('class_why')}"
+
+
+def _unfit(run: RunFolder) -> Optional[str]:
+    """Return which nodes kept the gate from its first attempt; None where none did."""
+    failed = {
+        str(event.get("node")): str(event.get("reason"))
+        for event in read_lines(run.events) if isinstance(event, dict) and event.get("event") == "node_failed"
+    }  # fmt: skip
+    return "; ".join(f"node_failure of {node}: {reason}" for node, reason in failed.items()) or None
 
 
 def _exits(attempt: Path) -> Iterator[RankExit]:

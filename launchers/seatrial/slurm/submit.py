@@ -27,6 +27,7 @@ from seatrial.spec.arguments import arguments
 from seatrial.spec.failures import load_failures
 from seatrial.spec.provenance import Source, provenance, require_clean, source_root
 from seatrial.spec.runspec import RunSpec
+from seatrial.supervise.excluded import Excluded
 
 if TYPE_CHECKING:
     import submitit
@@ -37,10 +38,11 @@ _ACCEPTED = "job_id"  # from here on the folder is a job's: no failure of ours m
 
 @dataclass(frozen=True)
 class Submission:
-    """A submitted run: its folder, and a question whether its job still runs."""
+    """A submitted run: its folder, a question whether its job still runs, and the nodes that it must not get."""
 
     folder: RunFolder
     alive: Callable[[], bool]
+    excluded: tuple[str, ...] = ()
 
 
 def prepare(spec: RunSpec) -> None:
@@ -103,7 +105,10 @@ def submit(
         if script is None:
             job = start_local(folder, spec)
             return Submission(folder, lambda: not job.done())
-        return _start_slurm(folder, run_id, slurm or Slurm(), [*(["--hold"] if hold else []), *options])
+        # Nodes that somebody asks for by name are wanted, whatever other runs have met there.
+        named = any(option.startswith("--nodelist") for option in options)
+        excluded = [] if named else Excluded(spec.profile, run_id).nodes()
+        return _start_slurm(folder, run_id, slurm or Slurm(), [*(["--hold"] if hold else []), *options], excluded)
     except SubmissionUnclear:
         raise
     except BaseException:
@@ -112,11 +117,14 @@ def submit(
         raise
 
 
-def _start_slurm(folder: RunFolder, run_id: str, slurm: Slurm, options: Sequence[str]) -> Submission:
-    send(folder, lambda: slurm.submit(["sbatch", *options, str(folder.path / "batch.sh")], run_id))
+def _start_slurm(
+    folder: RunFolder, run_id: str, slurm: Slurm, options: Sequence[str], excluded: Sequence[str]
+) -> Submission:
+    words = ["sbatch", *options, *([f"--exclude={','.join(excluded)}"] if excluded else [])]
+    send(folder, lambda: slurm.submit([*words, str(folder.path / "batch.sh")], run_id), excluded=list(excluded))
     reference = job_reference(folder)
     alive = at_most_every(_ASK_SECONDS, lambda: not states([reference], slurm)[run_id].final)
-    return Submission(folder, alive)
+    return Submission(folder, alive, tuple(excluded))
 
 
 def start_local(folder: RunFolder, spec: RunSpec, **details: Any) -> submitit.Job[None]:

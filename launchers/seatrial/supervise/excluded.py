@@ -61,7 +61,7 @@ class Excluded:
     def nodes(self) -> list[str]:
         """Return the nodes to avoid now: never more than ``most``, so the oldest gives way to a new one."""
         found = [one.node for one in active(records.read_lines(self._path), time.time())]
-        return found[-self.most :] if self.most else []
+        return found[-self.most :] if found and self.most else []
 
     @cached_property
     def most(self) -> int:
@@ -75,8 +75,14 @@ class Excluded:
 
     def add(self, nodes: Sequence[str], reason: str) -> None:
         """Put nodes on record. Raises OSError."""
-        self._path.parent.mkdir(mode=0o700, exist_ok=True)
-        expires = time.time() + float(self._recovery.get("exclusion_days", 7)) * _DAY
+        self._write(nodes, reason, time.time() + float(self._recovery.get("exclusion_days", 7)) * _DAY)
+
+    def release(self, nodes: Sequence[str]) -> None:
+        """End exclusions now. Raises OSError."""
+        self._write(nodes, "released", time.time())
+
+    def _write(self, nodes: Sequence[str], reason: str, expires: float) -> None:
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         for node in nodes:
             records.append_line(self._path, {
                 "schema": records.SCHEMA, "time": records.now(), "node": node, "run": self._run, "reason": reason,
