@@ -27,8 +27,8 @@ EP8 = "parallel.expert_model_parallel_size=8"
 class Gates:
     """Stands for ``submit``: a gate passes at once unless a node of ``bad`` is in it; ``refused``: sbatch's answer."""
 
-    def __init__(self, runs: Path) -> None:
-        self.runs, self.groups = runs, []  # type: ignore[var-annotated]
+    def __init__(self, runs: Path, fakes: FakeCommands) -> None:
+        self.runs, self.fakes, self.groups = runs, fakes, []  # type: ignore[var-annotated]
         self.bad: set[str] = set()
         self.refused: set[str] = set()
         self.endless: set[str] = set()
@@ -56,11 +56,16 @@ class Gates:
 @pytest.fixture
 def gates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_home: Path) -> Gates:
     fakes = on_path(tmp_path, monkeypatch, "squeue", "sacct", "sbatch", "sacctmgr")
-    fakes.script("sinfo", Reply(lines(*[[n, "batch", "idle", 144, 900_000, "gpu:4", "(null)"] for n in NODES])))
+    _sinfo(fakes)
     _scontrol(fakes)
-    made = Gates(tmp_path / "runs")
+    made = Gates(tmp_path / "runs", fakes)
     monkeypatch.setattr(submission, "submit", made)
     return made
+
+
+def _sinfo(fakes: FakeCommands, **states: str) -> None:
+    rows = [[n, "batch", states.get(n[-3:], "idle"), 144, 900_000, "gpu:4", "(null)"] for n in NODES]
+    fakes.script("sinfo", Reply(lines(*rows)))
 
 
 def _scontrol(fakes: FakeCommands) -> None:
@@ -144,6 +149,16 @@ def test_named_nodes_in_one_gate(gates: Gates, tmp_path: Path) -> None:
     done = run(tmp_path, "--all-nodes", "--nodes", NODES[0])
     assert isinstance(done.exception, SeatrialError)
     assert f"not judged: {NODES[0]}: a gate takes 2 nodes" in done.output
+
+
+def test_a_node_out_of_service_counts_where_it_is_named(gates: Gates, tmp_path: Path) -> None:
+    _sinfo(gates.fakes, **{"005": "drained"})
+    done = run(tmp_path, "--all-nodes")
+    assert done.exit_code == 0, done.output
+    assert gates.groups == [NODES[:2], NODES[2:4]]
+    assert results(done.output) == ["4 qualified", f"1 not judged: {NODES[4]}"]
+    done = run(tmp_path, "--all-nodes", "--nodes", "gb200-[001-005]")
+    assert done.exit_code == 3, done.output
 
 
 def test_detached_and_followed_again(gates: Gates, tmp_path: Path) -> None:

@@ -142,7 +142,9 @@ def test_node_set_of_a_partition(site: FakeCommands, tmp_path: Path) -> None:
     assert found.blocks is not None and set(found.blocks.values()) == {"x"}
     named = node_set(spec(tmp_path), "n6,n1", site.slurm())
     assert (named.nodes, named.left) == (("n6", "n1"), {})
-    assert node_set(spec(tmp_path), "n[1-7]", site.slurm()).nodes == ("n1", "n2", "n6", "n7")
+    assert found.asked == found.nodes
+    every = node_set(spec(tmp_path), "n[1-7]", site.slurm())
+    assert (every.nodes, len(every.asked)) == (("n1", "n2", "n6", "n7"), 7)
 
 
 @pytest.mark.parametrize(("named", "words"), [("n1,o1", "no node o1"), ("n[1-", "not a list of nodes")])
@@ -179,7 +181,9 @@ class Submitter:
 
 
 def new(tmp_path: Path, nodes: str) -> Qualification:
-    return Qualification.new(spec(tmp_path), NodeSet(tuple(nodes), {"z": "down"}, dict.fromkeys(nodes, "x")), {})
+    return Qualification.new(
+        spec(tmp_path), NodeSet(tuple(nodes), {"z": "down"}, dict.fromkeys(nodes, "x"), tuple(nodes)), {}
+    )
 
 
 def test_submission_is_on_record_group_by_group(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def _see_through(made: Qualification, start: Callable[..., None] | None, size: i
         made.result = {node: one.to_json() for node, one in results.items()}
         made.write()
     typer.echo(f"on record: {made.path}")
-    return exit_code(results.values())
+    return exit_code(results[node] for node in made.asked)
 
 
 def _follow(made: Qualification) -> list[GroupGate]:

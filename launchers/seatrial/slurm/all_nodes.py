@@ -37,11 +37,16 @@ class Grouping:
 
 @dataclass(frozen=True)
 class NodeSet:
-    """The nodes to judge, in order; those left out of it -> why; node -> block, None where Slurm tells of no blocks."""
+    """The nodes to judge, in order; those left out of it -> why; node -> block, None where Slurm tells of no blocks.
+
+    ``asked``: the nodes that somebody wants to know of: those that were named, also where they are left out; else
+    ``nodes``.
+    """
 
     nodes: tuple[str, ...]
     left: Mapping[str, str]
     blocks: Mapping[str, str] | None
+    asked: tuple[str, ...]
 
 
 def groups_of(nodes: Sequence[str], size: int, blocks: Mapping[str, str] | None) -> Grouping:
@@ -121,7 +126,8 @@ def node_set(spec: RunSpec, named: str | None, slurm: Slurm) -> NodeSet:
             left[name] = f"Slurm has it as {there[name].state}"
         elif name not in fitting:
             left[name] = "it lacks GPUs, processors or memory that the job asks of each node"
-    return NodeSet(tuple(name for name in wanted if name not in left), left, _blocks(slurm))
+    nodes = tuple(name for name in wanted if name not in left)
+    return NodeSet(nodes, left, _blocks(slurm), nodes if named is None else wanted)
 
 
 def _blocks(slurm: Slurm) -> dict[str, str] | None:

@@ -42,6 +42,7 @@ class Qualification:
     recipe: str
     profile: str
     nodes: list[str]
+    asked: list[str]
     left: dict[str, str]
     blocks: dict[str, str] | None
     gates: list[Gate] = field(default_factory=list)
@@ -59,7 +60,7 @@ class Qualification:
         runs = Path(placed(spec).profile["paths"]["runs"])
         blocks = None if found.blocks is None else {n: b for n, b in found.blocks.items() if n in found.nodes}
         left, profile = {**found.left, **left}, spec.profile["name"]
-        return cls(name, _path(runs, name), spec.recipe, profile, list(found.nodes), left, blocks)
+        return cls(name, _path(runs, name), spec.recipe, profile, list(found.nodes), list(found.asked), left, blocks)
 
     @classmethod
     def read(cls, spec: RunSpec, name: str) -> Qualification:
@@ -77,8 +78,8 @@ class Qualification:
                 raise SeatrialError(f"{name} is of {key} {data[key]}", key="--resume", value=here, fix="name that one")
         gates = [Gate(**gate) for gate in data["gates"]]
         return cls(
-            name, path, data["recipe"], data["profile"], data["nodes"], data["left"], data["blocks"], gates,
-            data["result"],
+            name, path, data["recipe"], data["profile"], data["nodes"], data["asked"], data["left"], data["blocks"],
+            gates, data["result"],
         )  # fmt: skip
 
     def write(self) -> None:
