@@ -166,7 +166,7 @@ def test_detached_and_followed_again(gates: Gates, tmp_path: Path) -> None:
     done = run(tmp_path, "--all-nodes", "--detach")
     assert done.exit_code == 0
     assert len(gates.groups) == 3 and record_of(tmp_path)["result"] is None
-    (words,) = [line for line in done.output.splitlines() if line.startswith("results: ")]
+    (words,) = [line for line in done.output.splitlines() if line.startswith("results, with the same --set: ")]
     name = words.rpartition(" ")[2]
     assert "seatrial status gate-01 gate-02 gate-03" in done.output
     for _ in range(2):  # once more shows the same, and submits nothing

@@ -103,7 +103,7 @@ def _say_left(made: Qualification) -> None:
 def _how_to_look(made: Qualification) -> str:
     words = f"seatrial gate {made.recipe} --profile {made.profile} --all-nodes --resume {made.id}"
     runs = " ".join(gate.run for gate in made.gates if gate.run is not None)
-    return f"results: {words}\nrunning: seatrial status {runs}"
+    return f"results, with the same --set: {words}\nhow they stand: seatrial status {runs}"
 
 
 def _see_through(made: Qualification, start: Callable[..., None] | None, size: int) -> int:
