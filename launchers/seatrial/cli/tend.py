@@ -24,7 +24,7 @@ def tend(
     from seatrial.slurm.client import Slurm
 
     folders = runs_folders(runs)
-    chosen = [find_run(name, folders) for name in run] if run else all_runs(folders)
+    chosen = [find_run(name, folders) for name in run] if run else sorted(all_runs(folders), key=lambda one: one.path)
     slurm = Slurm(say=lambda words: typer.echo(words, err=True))
     outcomes = tending.tend(chosen, slurm, named=bool(run), dry_run=dry_run)
     if as_json:

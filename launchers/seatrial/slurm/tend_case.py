@@ -15,6 +15,7 @@ from seatrial.run import records
 from seatrial.run.layout import RunFolder
 from seatrial.slurm.batch_host import batch_hosts
 from seatrial.slurm.client import Slurm
+from seatrial.slurm.facts import parse_config
 from seatrial.slurm.jobs import RunJob, job_states
 from seatrial.slurm.requeue import read_document
 from seatrial.slurm.state_records import UNKNOWN, JobState
@@ -126,10 +127,8 @@ def _owner(newest: Mapping[str, Any]) -> str:
 
 
 def _this_cluster(slurm: Slurm) -> str | None:
-    try:
-        return slurm.show_config().get("ClusterName") or None
-    except SeatrialError:
-        return None
+    done = slurm.question(["scontrol", "show", "config"], seconds=slurm.status_seconds)
+    return parse_config(done.stdout).get("ClusterName") or None if done.ok else None
 
 
 def _elsewhere(run: Run, here: str | None) -> str:
