@@ -158,3 +158,23 @@ def test_whatever_is_torn_the_rest_is_told(name: str, content: bytes, tmp_path: 
     shown = text(explanation(folder, None))
     assert "attempt 2: resumed" in shown
     assert "goodput:" in shown
+
+
+def test_preflights(tmp_path: Path) -> None:
+    """Each before its attempt; one that no attempt followed stands alone."""
+    builder = Builder(tmp_path)
+    asked = {"tries": 1, "nodes": ["n1", "n2", "n3"], "failed": {}, "skipped": ["xid"], "seconds": 1.2, "asked": True}
+    builder.event(5, "preflight", attempt=0, **asked)
+    builder.start(10, 0, "first", None)
+    failed = {"n2": ["gpus: 3 GPUs are visible, 4 are promised", "disk: full"]}
+    builder.event(60, "preflight", attempt=1, **asked | {"failed": failed, "tries": 3, "skipped": []})
+    builder.event(70, "preflight", attempt=1, **asked | {"asked": False})
+    shown = text(explanation(builder.folder, None)).splitlines()
+    assert shown[3:5] == ["attempt 0: the run's first", "  preflight   3 of 3 nodes fit, in 1 s; not checked: xid"]
+    at_last = shown.index("2026-12-01 10:01:00 UTC: before attempt 1, which has not begun")
+    assert shown[at_last + 1 : at_last + 3] == [
+        "  preflight   2 of 3 nodes fit, in 1 s",
+        "  preflight   n2 not fit (3 tries): gpus: 3 GPUs are visible, 4 are promised; disk: full",
+    ]
+    assert "  preflight   could not be made: nobody could be asked" in shown
+    assert len(explanation(builder.folder, None, 0)["preflights"]) == 1

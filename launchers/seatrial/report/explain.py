@@ -22,6 +22,7 @@ _KEYS = (
 _MORE = ("checkpoint_why", "evaluate_only")  # said where there is something to say
 _AT_ITS_END = _KEYS[_KEYS.index("first_step") :]
 _ASKED = ("time", "by", "from_step", "exclude", "force_class", "profile")
+_PREFLIGHT = ("time", "attempt", "nodes", "failed", "skipped", "tries", "seconds", "asked")
 
 
 def goodput_of(folder: RunFolder, now: float | None) -> Goodput:
@@ -50,6 +51,10 @@ def explanation(folder: RunFolder, now: float | None, attempt: int | None = None
         "attempts": [_attempt(one) for one in shown],
         "requests": [_picked(event, _ASKED) for event in events if event.get("event") == "requeue_requested"],
         "excluded_nodes": _excluded(history, events),
+        "preflights": [
+            _picked(event, _PREFLIGHT) for event in events
+            if event.get("event") == "preflight" and attempt in (None, event.get("attempt"))
+        ],
         "goodput": run_goodput(history, events, now).to_json(),
     }  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from seatrial.report.decisions import FINAL, action_words, class_words, decision_words, node_words, request_words
@@ -20,11 +20,17 @@ def lines(data: Mapping[str, Any]) -> Iterator[str]:
     if data["admission"]:
         yield f"admission: {_admission(data['admission'])}"
     asked = sorted(data["requests"], key=lambda request: str(request["time"]))
+    preflights = list(data["preflights"])
     for attempt in data["attempts"]:
         while asked and attempt["started"] and _second(asked[0]["time"]) <= _second(attempt["started"]):
             yield from _request(asked.pop(0))
         yield ""
-        yield from _attempt(attempt)
+        yield from _attempt(attempt, [one for one in preflights if one["attempt"] == attempt["attempt"]])
+        preflights = [one for one in preflights if one["attempt"] != attempt["attempt"]]
+    for one in preflights:
+        yield ""
+        yield f"{_clock(one['time'])}: before attempt {one['attempt']}, which has not begun"
+        yield from (f"  {'preflight':11} {words}" for words in preflight_words(one))
     for request in asked:
         yield from _request(request)
     yield ""
@@ -57,9 +63,23 @@ def goodput_words(goodput: Mapping[str, Any]) -> str:
     return f"goodput: {parts[0]} of the wall time, {parts[1]} without the queue"
 
 
-def _attempt(one: Mapping[str, Any]) -> Iterator[str]:
+def preflight_words(one: Mapping[str, Any]) -> Iterator[str]:
+    """Return a preflight in words: what it came to, and a line for each node that did not pass."""
+    nodes, failed, skipped = one["nodes"] or [], one["failed"] or {}, one["skipped"] or []
+    if one["asked"] is False:
+        yield "could not be made: nobody could be asked"
+    else:
+        unchecked = f"; not checked: {', '.join(skipped)}" if skipped else ""
+        yield f"{len(nodes) - len(failed)} of {len(nodes)} nodes fit, in {duration(one['seconds'] or 0)}{unchecked}"
+    for node, sentences in failed.items():
+        tries = f" ({one['tries']} tries)" if one["tries"] != 1 else ""
+        yield f"{node} not fit{tries}: {'; '.join(sentences)}"
+
+
+def _attempt(one: Mapping[str, Any], preflights: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     why = _PLAIN.get(str(one["why"]), str(one["why"]))
     yield f"attempt {one['attempt']}: {_NOT if 'why' in one['not_recorded'] else why}"
+    yield from (f"  {'preflight':11} {words}" for preflight in preflights for words in preflight_words(preflight))
     for name, text in _facts(one):
         if text:
             yield f"  {name:11} {text}"

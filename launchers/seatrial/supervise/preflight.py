@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Optional
 from seatrial.errors import SeatrialError
 from seatrial.supervise import preflight_judge, preflight_settings, preflight_step
 from seatrial.supervise.nodes import down, nodes_now
-from seatrial.supervise.preflight_judge import Heard, Judged
+from seatrial.supervise.preflight_judge import Heard
 from seatrial.supervise.step import srun_environment
 
 if TYPE_CHECKING:
@@ -76,34 +76,54 @@ class _Preflight:
         while left and tries < most and not self._stopped():
             if tries:
                 self._wait(backoff * 2 ** (tries - 1))
-            judged = self._try(left, f"preflight-{self._attempt:03d}-{tries}")
+            found = self._try(left, f"preflight-{self._attempt:03d}-{tries}")
             tries += 1
-            if judged is not None and not self._stopped():
-                asked, failed = True, judged.failed
+            if found is not None:
+                asked, failed = True, found
                 left = [node for node in left if node in failed]
             left = [node for node in left if node not in self._lost]
+        if self._stopped():
+            asked, failed = False, {}
         failed = {node: words for node in self._nodes for words in [self._lost.get(node) or failed.get(node)] if words}
         seconds = time.monotonic() - began
         return self._told(Report(self._nodes, failed, tuple(self._skipped), tries, seconds, asked))
 
-    def _try(self, nodes: Sequence[str], name: str) -> Optional[Judged]:
-        """Ask once; None where nobody could be asked. A step that Slurm refuses is tried again in the same time."""
+    def _try(self, nodes: Sequence[str], name: str) -> Optional[dict[str, tuple[str, ...]]]:
+        """Ask once, and those that others kept from answering once more; None where nobody could be asked."""
+        failed: dict[str, tuple[str, ...]] = {}
+        left, asked = list(nodes), False
+        while left:
+            heard = self._heard(left, name)
+            left = [node for node in left if node not in self._lost]
+            if heard is None:
+                break
+            judged = preflight_judge.judge(heard, left, self._seconds, self._clock_seconds)
+            asked, failed = True, {**failed, **judged.failed}
+            self._skipped.update(judged.skipped)
+            left = preflight_judge.cut_short(heard, left, judged)
+            failed = {node: words for node, words in failed.items() if node not in left}
+        return failed if asked else None
+
+    def _heard(self, nodes: Sequence[str], name: str) -> Optional[Heard]:
+        """Return what the nodes say, but for those that turn out lost; None where nobody could be asked.
+
+        A step that Slurm refuses is tried again in the same time.
+        """
         end = time.monotonic() + self._seconds
         while True:
             asked = [node for node in nodes if node not in self._lost]
             if not asked:
                 return None
             heard = self._listen(asked, name, end)
-            if not preflight_judge.refused(heard) or time.monotonic() + _REFUSED_SECONDS > end or self._stopped():
+            refused = self._job.on_slurm and preflight_judge.refused(heard)
+            if not refused or self._stopped() or time.monotonic() + _REFUSED_SECONDS > end:
                 break
             if not self._look_for_lost(asked):
                 self._wait(_REFUSED_SECONDS)
-        if not heard.reached:
-            self._problem = preflight_judge.last_error(heard)
-            return None
-        judged = preflight_judge.judge(heard, asked, self._seconds, self._clock_seconds)
-        self._skipped.update(judged.skipped)
-        return judged
+        if heard.reached:
+            return heard
+        self._problem = preflight_judge.last_error(heard)
+        return None
 
     def _listen(self, nodes: Sequence[str], name: str, end: float) -> Heard:
         if self._job.on_slurm:

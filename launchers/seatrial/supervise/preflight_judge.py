@@ -11,8 +11,8 @@ from typing import Any
 
 from seatrial.supervise.preflight_node import MARK
 
-_REFUSED = "Unable to create step"
-_OF_A_NODE = re.compile(r"error: \S+: tasks? \d|failed on node |Node failure on ")
+_OUT_OF_REACH = re.compile(r"failed on node |Node failure on ")
+_OF_A_TASK = re.compile(r"error: \S+: tasks? \d")
 _BRACKETS = re.compile(r"([\w.-]*)\[([\d,-]+)\]")
 _ERROR = re.compile(r"^(?:srun|slurmstepd): error: (.*)$")
 
@@ -49,7 +49,7 @@ def judge(heard: Heard, nodes: Sequence[str], seconds: float, clock_seconds: flo
     skipped: dict[str, str] = {}
     for read_at, line in heard.lines:
         told = parse(line)
-        node = told.get("node")
+        node = str(told.get("node"))
         if node not in sentences:
             continue
         if isinstance(told.get("check"), str):
@@ -57,7 +57,7 @@ def judge(heard: Heard, nodes: Sequence[str], seconds: float, clock_seconds: flo
                 sentences[node].append(f"{told['check']}: {told.get('why')}")
             elif told.get("state") == "skipped":
                 skipped.setdefault(told["check"], str(told.get("why")))
-        elif isinstance(told.get("time"), (int, float)):
+        elif "time" in told:
             answered.add(node)
             sentences[node] += _clock(told["time"], heard.began, read_at, clock_seconds)
     for node in nodes:
@@ -86,12 +86,22 @@ def all_answered(lines: Iterable[tuple[float, str]], nodes: Iterable[str]) -> bo
 
 def was_reached(lines: Iterable[tuple[float, str]]) -> bool:
     """Whether the nodes were asked: one has said something, or srun speaks of a task or of a launch on a node."""
-    return any(line.startswith(MARK) or _OF_A_NODE.search(line) for _, line in lines)
+    return any(line.startswith(MARK) or _OF_A_TASK.search(line) or _OUT_OF_REACH.search(line) for _, line in lines)
 
 
 def refused(heard: Heard) -> bool:
-    """Whether Slurm did not begin the step."""
-    return not heard.reached and any(_REFUSED in line for _, line in heard.lines)
+    """Whether Slurm did not begin the step, in whatever words."""
+    return heard.in_time and not heard.reached
+
+
+def cut_short(heard: Heard, nodes: Sequence[str], judged: Judged) -> list[str]:
+    """Return the nodes whose tasks Slurm ended because it could not reach others, which it names.
+
+    Of these nothing is known, until they are asked without the others.
+    """
+    silent = [node for node in nodes if node not in judged.answered] if heard.in_time else []
+    out_of_reach = {node for node in silent if any(_OUT_OF_REACH.search(text) for text in _errors(heard, node))}
+    return [node for node in silent if node not in out_of_reach] if out_of_reach else []
 
 
 def last_error(heard: Heard) -> str:
@@ -119,18 +129,19 @@ def _names(text: str, node: str) -> bool:
     return False
 
 
-def _clock(time: float, began: float, read_at: float, most: float) -> list[str]:
+def _clock(said: Any, began: float, read_at: float, most: float) -> list[str]:
     """A node said its time after ``began`` and before ``read_at``, both by the batch host's clock."""
-    if not math.isfinite(time):
+    if not isinstance(said, float) or not math.isfinite(said):
         return ["clock: it has no time"]
-    off = time - read_at if time > read_at else min(0.0, time - began)
-    return (
-        [f"clock: {abs(off):.1f} s {'ahead of' if off > 0 else 'behind'} the batch host's"] if abs(off) > most else []
-    )
+    ahead, behind = said - read_at, began - said
+    if max(ahead, behind) <= most:
+        return []
+    words = f"{ahead:.1f} s ahead of" if ahead > behind else f"{behind:.1f} s behind"
+    return [f"clock: {words} the batch host's"]
 
 
 def _no_answer(node: str, heard: Heard, seconds: float) -> str:
     said = _errors(heard, node)
     if said:
-        return f"no answer: {said[-1]}"
+        return f"no answer: {said[-1].removeprefix(f'{node}: ')}"
     return "no answer: its task ended without one" if heard.in_time else f"no answer within {seconds:g} s"

@@ -55,7 +55,7 @@ class Step:
                 env=self._environment, start_new_session=True,
             )  # fmt: skip
         except (OSError, ValueError) as error:
-            return Heard([(began, f"cannot start {self._words[0]}: {error}")], began, reached=False)
+            return Heard([(began, f"cannot start {self._words[0]}: {error}")], began, reached=False, in_time=False)
         reader = threading.Thread(target=self._read, args=(process,), daemon=True)
         reader.start()
         seen, answered = 0, False
@@ -66,11 +66,12 @@ class Step:
         if answered:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_END_SECONDS)
-        in_time = answered or process.poll() is not None
-        begun = process.poll() is None and self._end(process)
+        if process.poll() is None:
+            lines = list(self._lines)  # what is said of tasks from now on is our doing
+            begun = self._end(process)
+            return Heard(lines, began, begun or was_reached(lines), answered)
         reader.join(_READ_SECONDS)
-        lines = list(self._lines)
-        return Heard(lines, began, begun or was_reached(lines), in_time)
+        return Heard(self._lines, began, was_reached(self._lines))
 
     def _read(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
