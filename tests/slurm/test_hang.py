@@ -16,7 +16,7 @@ from tests.slurm.voyages import SAVES, STEPS
 
 pytestmark = pytest.mark.train
 STEP, LIMIT = 30, 8
-LOOK = 2.0  # a look takes 0.1 s; this machine has other work, too
+LOOK = 4.0  # a look takes 0.1 s; this machine has other work, too
 
 
 @pytest.fixture(scope="module")
