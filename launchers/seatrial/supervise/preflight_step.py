@@ -71,7 +71,8 @@ class Step:
             begun = self._end(process)
             return Heard(lines, began, begun or was_reached(lines), answered)
         reader.join(_READ_SECONDS)
-        return Heard(self._lines, began, was_reached(self._lines))
+        lines = list(self._lines)
+        return Heard(lines, began, was_reached(lines))
 
     def _read(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
