@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
+from seatrial.judge import exclusions
 from seatrial.judge.goodput import Shares, Steps
 from seatrial.judge.history import AttemptRecord
 from seatrial.judge.run_goodput import Goodput, run_goodput
@@ -103,7 +104,7 @@ class Run:
     def queue(self) -> None:
         """Wait for a slot on nodes that are not left out; any others."""
         self.now += REQUEUE_DELAY + self.chance.expovariate(1 / 600)
-        avoided = {one.node for one in excluded.active(self.excluded, self.now)}
+        avoided = {one.node for one in exclusions.active(self.excluded, self.now)}
         self.nodes = ()
         while not self.nodes or avoided & set(self.nodes):
             numbers = self.chance.sample(range(self.at.cluster), self.at.gpus // GPUS_PER_NODE)
@@ -137,7 +138,7 @@ class Run:
         self.trained = max(self.trained, record["last_step"] or 0)
         self.longest = Longest.of([self.longest.to_json(), record["longest"]])
         *before, now = past_of(self.records)
-        avoided = excluded.active(self.excluded, self.now)
+        avoided = exclusions.active(self.excluded, self.now)
         most = excluded.cap(RECOVERY["excluded_nodes"], RECOVERY["excluded_share"], self.at.cluster)
         decision = policy.decide(now, before, BUDGETS, Slot(
             self.slot_end - self.now, slot.needed(self.longest, SIGNAL_LEAD), True, len(avoided) < most,

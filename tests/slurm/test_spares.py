@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from seatrial.run import records
+from seatrial.judge import exclusions
+from seatrial.run import node_history, records
 from seatrial.run.layout import RunFolder
 from seatrial.sandbox.cluster import Cluster
-from seatrial.supervise import excluded, node_history
 from tests.slurm import jobs, voyages
 from tests.slurm.fleet import adds_up
 from tests.slurm.voyages import SAVES, STEPS
@@ -130,13 +130,15 @@ def test_without_a_spare_it_is_excluded_and_the_next_start_lacks_it(
     job = voyages.job(folder)
     cluster.run("scontrol", "update", f"JobId={job}", "ReqNodeList=gb200-001")
     cluster.run("scontrol", "release", job)
-    jobs.until(lambda: voyages.events(folder, "decision"), "the decision to requeue", 120)
-    cluster.run("scontrol", "update", f"JobId={job}", "ReqNodeList=")
+    jobs.until(lambda: voyages.events(folder, "returned"), "the way back to the queue", 120)
+    # A job that runs takes no such change.
+    free = ("scontrol", "update", f"JobId={job}", "ReqNodeList=")
+    jobs.until(lambda: cluster.run(*free).returncode == 0, "the job free to take any node", 60)
     (only,) = ended_well(cluster, folder, calm)
     (decision, _) = voyages.events(folder, "decision")
     assert (decision["action"], decision["exclude"], decision["attempt"]) == ("requeue_excluding", ["gb200-001"], None)
     assert (only["job"]["restart"], only["attempt"]) == (1, 0)
     (verified,) = voyages.events(folder, "exclusion_verified")
     assert verified["present"] == [] and "gb200-001" not in only["nodes"]
-    listed = excluded.active(records.read_lines(excluded.path_for(folder.path.parent, "slurm-sandbox")), 0.0)
+    listed = exclusions.active(records.read_lines(exclusions.path_for(folder.path.parent, "slurm-sandbox")), 0.0)
     assert [one.node for one in listed] == ["gb200-001"]

@@ -28,11 +28,11 @@ from tests.slurm.voyages import events
 
 __all__ = ["on_cluster"]  # a fixture
 AT_HAND = Patience(fresh=5, grace=0, silence=0, still=0)  # what Slurm does by itself it has done by then
-OVER = (*ENDED, "PREEMPTED")
 
 
-def one(folder: RunFolder, **options: Any) -> Outcome:
-    (outcome,) = tend([folder], Slurm(), patience=AT_HAND, **options)
+def one(folder: RunFolder, cluster: Cluster, **options: Any) -> Outcome:
+    slurm = Slurm(environment=os.environ | cluster.environment())
+    (outcome,) = tend([folder], slurm, patience=AT_HAND, **options)
     return outcome
 
 
@@ -66,17 +66,17 @@ def test_a_killed_supervisor_s_run_comes_back_once_and_a_cancelled_one_does_not(
     prepare(held)
     folder = start(tmp_path, {"all": {"steps": 4, "pace": 5}}, kind="convergence")
     cancelled = submit(held, allow_dirty=True, hold=True).folder
-    assert one(cancelled).action == "wait", "held, and new"
+    assert one(cancelled, on_cluster).action == "wait", "held, and new"
     on_cluster.run("scancel", number(cancelled))
     first = number(folder)
     jobs.until(lambda: events(folder, "ranks_started"), "its ranks")
-    assert one(folder).words == "its job is RUNNING"
+    assert one(folder, on_cluster).words == "its job is RUNNING"
     os.kill(supervisor(folder), signal.SIGKILL)
     jobs.wait_for(on_cluster, first, ["FAILED"])
     waits = verb("tend", str(folder.path))
     assert (waits.returncode, "just now" in waits.stdout) == (0, True), waits.stdout
     before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
-    assert one(folder, dry_run=True).action == "submit"
+    assert one(folder, on_cluster, dry_run=True).action == "submit"
     assert {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()} == before
     said = two_at_once(folder, on_cluster)
     assert sum(words.startswith("True False submitted as job") for words in said) == 1, said
@@ -84,7 +84,7 @@ def test_a_killed_supervisor_s_run_comes_back_once_and_a_cancelled_one_does_not(
     sent = events(folder, "submitted")
     assert [(event.get("by"), event.get("replaces")) for event in sent] == [(None, None), ("tend", first)]
     assert (len(events(folder, "tended")), len(events(folder, "requeue_requested"))) == (1, 0)
-    left = one(cancelled)
+    left = one(cancelled, on_cluster)
     assert (left.state, left.action, left.needs_person) == ("CANCELLED", "nothing", False)
     assert len(events(cancelled, "submitted")) == 1
     jobs.until(lambda: len(events(folder, "supervisor_started")) == 2, "the supervisor that takes it up")
@@ -99,10 +99,10 @@ def test_a_run_that_no_supervisor_takes_up_is_left_to_a_person(on_cluster: Clust
     folder = start(tmp_path, kind="convergence", host_python="/bin/false")
     for count in range(1, 3):
         jobs.wait_for(on_cluster, number(folder), ["FAILED"])
-        assert one(folder).done
+        assert one(folder, on_cluster).done
         assert len(events(folder, "submitted")) == count + 1
     jobs.wait_for(on_cluster, number(folder), ["FAILED"])
-    found = one(folder)
+    found = one(folder, on_cluster)
     assert (found.action, found.needs_person, found.done) == ("person", True, False)
     assert "of 2 submissions in a row none came to start" in found.words
     assert len(numbers(on_cluster, folder)) == 3
@@ -127,13 +127,15 @@ def ended_well(cluster: Cluster, folder: RunFolder, calm: RunFolder) -> list[dic
 @pytest.mark.campaign
 def test_preempted_for_good_with_its_supervisor(make_cluster: Factory, tmp_path: Path, calm: RunFolder) -> None:
     cluster = make_cluster(preempt_mode="CANCEL", kill_wait_seconds=10)
-    folder = voyages.embark(cluster, tmp_path, pace=0.5, partition="batch", **{"slurm.preempt_mode": "CANCEL"})
+    folder = voyages.embark(cluster, tmp_path, pace=1, partition="batch", **{"slurm.preempt_mode": "CANCEL"})
     first = voyages.job(folder)
     voyages.reach(folder, 20)
-    os.kill(supervisor(folder), signal.SIGSTOP)  # it cannot submit the run again itself, and is killed
     voyages.preempt(cluster, tmp_path)
-    jobs.wait_for(cluster, first, OVER)
-    assert jobs.state(cluster, first) == "PREEMPTED"
+    jobs.wait_for(cluster, first, ["PREEMPTED", "COMPLETING"])
+    os.kill(supervisor(folder), signal.SIGKILL)  # its ranks still save: it has not submitted the run again itself
+    jobs.wait_for(cluster, first, ["PREEMPTED"])
+    assert len(events(folder, "submitted")) == 1
+    jobs.until(lambda: one(folder, cluster, dry_run=True).state == "PREEMPTED", "the end of the job")
     said = two_at_once(folder, cluster)
     assert sum(words.startswith("True False submitted as job") for words in said) == 1, said
     lost, last = ended_well(cluster, folder, calm)
@@ -147,13 +149,9 @@ def test_preempted_for_good_with_its_supervisor(make_cluster: Factory, tmp_path:
 
 @pytest.mark.train
 @pytest.mark.campaign
-def test_a_running_job_that_has_lost_its_batch_host(
-    make_cluster: Factory, tmp_path: Path, calm: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_running_job_that_has_lost_its_batch_host(make_cluster: Factory, tmp_path: Path, calm: RunFolder) -> None:
     """With a spare node Slurm leaves it running; who kept watch from another node is dead, too."""
     cluster = make_cluster(slurmd_timeout_seconds=10)
-    for name, value in cluster.environment().items():
-        monkeypatch.setenv(name, value)
     folder = voyages.embark(cluster, tmp_path, pace=0.5, spare_nodes=1, segment=3)
     only = voyages.job(folder)
     voyages.reach(folder, 12)
@@ -166,16 +164,16 @@ def test_a_running_job_that_has_lost_its_batch_host(
             continue
         if b"watchman.py" in words and os.fsencode(folder.path) in words:
             os.kill(int(path.name), signal.SIGKILL)
-    assert one(folder).words == "its job is RUNNING"
+    assert one(folder, cluster).words == "its job is RUNNING"
     cluster.kill_node(host)
     jobs.until(lambda: is_down(cluster, host), f"{host} is down", 120)
     assert jobs.state(cluster, only) == "RUNNING", "Slurm requeues it by itself"
     before = folder.events.read_bytes()
-    assert one(folder, dry_run=True).action == "requeue"
+    assert one(folder, cluster, dry_run=True).action == "requeue"
     assert folder.events.read_bytes() == before
-    found = one(folder)
+    found = one(folder, cluster)
     assert (found.action, found.done) == ("requeue", True), found
-    assert not one(folder).done, "it was requeued already"
+    assert not one(folder, cluster).done, "it was requeued already"
     lost, *_, last = ended_well(cluster, folder, calm)
     assert lost["class"] in ("node_failure", "preempted")
     assert (last["class"], last["job"]["id"], host in last["nodes"]) == ("complete", only, False)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from seatrial.errors import SeatrialError
+from seatrial.judge.exclusions import path_for
 from seatrial.run import records
 from seatrial.run.layout import RunFolder
 from seatrial.slurm import requeue as module
@@ -25,7 +26,6 @@ from seatrial.slurm.submit import prepare, submit
 from seatrial.spec.resolve import resolve
 from seatrial.spec.runspec import RunSpec
 from seatrial.supervise import classes
-from seatrial.supervise.excluded import path_for
 from seatrial.supervise.history import read_history
 from tests.run.test_checkpoint import make, torchs_names
 from tests.slurm_room.fakes import FakeCommands, Reply, Told, account_row, lines, queue_row

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from seatrial.judge.exclusions import path_for
 from seatrial.run import records
 from seatrial.run.layout import RunFolder
 from seatrial.slurm.requeue_queue import only_one
 from seatrial.slurm.submit import submit
 from seatrial.slurm.tend import Outcome, tend
 from seatrial.spec.resolve import resolve
-from seatrial.supervise.excluded import path_for
 from seatrial.supervise.history import read_history
 from tests.slurm_room.fakes import FakeCommands, Reply, account_row, lines, queue_row
 from tests.slurm_room.test_requeue import DOWN, EMPTY, GONE, NANO, REFUSED, events, spoil_code, wait_for_gate

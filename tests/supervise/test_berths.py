@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seatrial.run import records
+from seatrial.run import node_history, records
 from seatrial.run.layout import RunFolder
-from seatrial.supervise import berths, node_history
+from seatrial.supervise import berths
 from seatrial.supervise.berths import Berths, choose
 from seatrial.supervise.control import Control
 from seatrial.supervise.job import Job

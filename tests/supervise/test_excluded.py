@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from seatrial.judge.exclusions import active, path_for
 from seatrial.run import records
-from seatrial.supervise.excluded import Excluded, active, cap, path_for
+from seatrial.supervise.excluded import Excluded, cap
 
 NOW = 1_764_000_000.0
 

@@ -173,6 +173,23 @@ def test_a_killed_supervisors_attempt_is_closed_and_the_run_goes_on(tmp_path: Pa
     assert code == exit_codes.NOT_DONE  # the test's ranks save nothing at step 4
 
 
+@pytest.mark.parametrize(
+    ("event", "job", "named"),
+    [("batch_host_lost", "7", "node_failure"), ("tended", "7", "node_failure"), ("tended", "6", "unknown")],
+)
+def test_whoever_saw_that_the_host_was_lost_is_believed(tmp_path: Path, event: str, job: str, named: str) -> None:
+    """The job was put back into the queue, which is all that Slurm says of it; the lost attempt keeps its job."""
+    folder = make_run(tmp_path, {}, failures=1)
+    folder.new_attempt()
+    records.append_event(folder.events, "attempt_started", attempt=0, why="the first attempt", job={"id": "7"})
+    records.append_event(folder.events, "ranks_started", attempt=0, nodes=["n1", "n2", "n3"])
+    records.append_event(folder.events, event, job_id=job, host="n1")
+    supervise(folder)
+    lost = record(folder, 0)
+    assert (lost["class"], lost["job"]) == (named, {"id": "7", "host": None})
+    assert (lost["failed_node"] == "n1") is (named == "node_failure")
+
+
 def test_a_stopped_run_is_resumed_from_its_newest_whole_checkpoint(tmp_path: Path) -> None:
     folder = make_run(tmp_path, {"all": {"steps": 2, "final": False}})
     supervise(folder)

@@ -46,16 +46,17 @@ def nodes(
 
 
 def _show(folders: list[Path], profile: str | None, as_json: bool) -> None:
+    from seatrial.judge import exclusions
     from seatrial.report.nodes import node_rows, print_nodes
     from seatrial.report.terminal import console
+    from seatrial.run import node_history
     from seatrial.run.records import read_lines
-    from seatrial.supervise import excluded, node_history
 
     found = {}
     for runs in folders:
         for name in [profile] if profile else _profiles(runs):
             rows = node_rows(
-                read_lines(node_history.path_for(runs, name)), read_lines(excluded.path_for(runs, name)), time.time()
+                read_lines(node_history.path_for(runs, name)), read_lines(exclusions.path_for(runs, name)), time.time()
             )
             if rows:
                 found[str(runs), name] = rows
@@ -85,9 +86,7 @@ def _change(
     runs: Path | None,
 ) -> None:  # fmt: skip
     from seatrial.cli.requeue import user
-    from seatrial.spec.profile import load_profile
-    from seatrial.supervise import node_history
-    from seatrial.supervise.excluded import Excluded
+    from seatrial.slurm.nodes import change_nodes
 
     if profile is None:
         raise SeatrialError("exclusions belong to a profile", key="--profile", fix="--profile NAME")
@@ -100,18 +99,4 @@ def _change(
         raise SeatrialError("a node cannot be left out and let back at once", value=both[0])
     if exclude and not reason:
         raise SeatrialError("an exclusion needs a reason", key="--reason", fix="--reason 'GPU 2 fell off the bus'")
-    data = dict(load_profile(profile).data)
-    where = (runs or Path(data["paths"]["runs"])).expanduser().resolve()
-    data["paths"] = dict(data["paths"]) | {"runs": str(where)}
-    if days is not None:
-        data["recovery"] = dict(data["recovery"]) | {"exclusion_days": days}
-    listed = Excluded(data, f"by {user()}")
-    try:
-        if exclude:
-            listed.add(exclude, str(reason))
-        listed.release(release)
-        for node in release:
-            path = node_history.path_for(where, str(data["name"]))
-            node_history.add(path, node, node_history.RELEASED, reason or "", f"by {user()}")
-    except OSError as error:
-        raise SeatrialError(f"cannot be put on record: {error.strerror}", file=where / ".seatrial") from error
+    change_nodes(profile, runs, exclude, release, reason or "", days, f"by {user()}")

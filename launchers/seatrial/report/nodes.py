@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from seatrial.judge.exclusions import active
+from seatrial.run.node_history import NodeRecord, summary
 from seatrial.run.records import iso
-from seatrial.supervise.excluded import active
-from seatrial.supervise.node_history import NodeRecord, summary
 
 
 @dataclass(frozen=True)

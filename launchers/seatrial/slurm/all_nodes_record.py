@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from seatrial.errors import SeatrialError, did_you_mean
-from seatrial.run import records
+from seatrial.run import node_history, records
 from seatrial.slurm.all_nodes import Group, NodeSet
 from seatrial.slurm.runs import job_reference
 from seatrial.slurm.submit import Submission, placed
 from seatrial.spec.runspec import RunSpec
-from seatrial.supervise import node_history
 
 FIRST, SECOND = 1, 2
 

@@ -31,8 +31,8 @@ _MOST_TAILS = 512  # ends of logs that are looked through: all of a large run's 
 @dataclass(frozen=True)
 class Facts:
     """What was seen of an attempt that has ended. Times are seconds since 1970. ``lost``: of an attempt whose
-    supervisor left no record, what Slurm said of it later; None: it is this supervisor's own. ``hang``: what the
-    ranks were ended for, if it was one, with their stacks (docs/hangs.md)."""
+    supervisor left no record, what Slurm said of it later; None: it is this supervisor's own. ``job``: then, that
+    attempt's. ``hang``: what the ranks were ended for, if it was one, with their stacks (docs/hangs.md)."""
 
     attempt: Attempt
     start: Start
@@ -48,6 +48,7 @@ class Facts:
     interruption: Optional[Outcome]
     lost: Optional[Mapping[str, Any]] = None
     hang: Optional[Mapping[str, Any]] = None
+    job: Optional[Mapping[str, Any]] = None
 
     def node_of(self, rank: int) -> Optional[str]:
         """Return the node of a rank: ranks fill one node after the other."""
@@ -146,7 +147,9 @@ def _record(job: Job, facts: Facts, outcome: Outcome, found: Classified) -> dict
     longest = Longest(seen.longest_step, seen.longest_evaluation, seen.longest_save, startup)
     return {
         "schema": records.SCHEMA, "attempt": facts.attempt.number, "why": facts.why,
-        "job": watch and {"id": watch.job, "restart": watch.restart, "host": os.environ.get("SLURMD_NODENAME")},
+        "job": facts.job or (watch and {
+            "id": watch.job, "restart": watch.restart, "host": os.environ.get("SLURMD_NODENAME"),
+        }),
         "resume_step": start.step, "checkpoint_why": start.why, "passed_over": list(start.passed_over),
         "evaluate_only": start.evaluate_only, "nodes": list(facts.nodes), "started": records.iso(facts.began),
         "ended": records.iso(facts.ended), "first_step": seen.first_step, "last_step": seen.last_step,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
-from seatrial.supervise import node_history
+from seatrial.run import node_history
 from seatrial.supervise.nodes import down, nodes_now
 from seatrial.supervise.preflight import preflight
 
@@ -44,11 +44,11 @@ def choose(
 
 
 class Berths:
-    """The nodes of one start of the job."""
+    """The nodes of one start of the job. ``wanted``: how many run ranks."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._wanted = int(job.spec["profile"].get("nodes") or 1)
+        self.wanted = int(job.spec["profile"].get("nodes") or 1)
         self._out: set[str] = set()
         self._last: tuple[str, ...] = ()
 
@@ -63,7 +63,7 @@ class Berths:
         # Slurm may have found out meanwhile; and where nobody could be asked its word is all there is.
         gone = down(report.healthy, os.environ)
         fit = [node for node in report.healthy if node not in gone]
-        chosen = choose(fit, self._wanted, self._last, avoided)
+        chosen = choose(fit, self.wanted, self._last, avoided)
         self._last = chosen or self._last
         return Found(chosen, len(fit), failed | dict.fromkeys(sorted(gone), "Slurm calls it down"))
 

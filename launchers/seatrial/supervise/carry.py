@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
 from seatrial.errors import SeatrialError
-from seatrial.run import records, retention
-from seatrial.run.checkpoint import check, checkpoint_folder, list_checkpoints
-from seatrial.run.layout import RunFolder
-from seatrial.supervise import attempt_record, classes, drill, exit_codes, policy, slot
+from seatrial.run import records
+from seatrial.supervise import attempt_record, classes, drill, exit_codes, policy, slot, unfit
 from seatrial.supervise.attempt import run_attempt
 from seatrial.supervise.berths import Berths, Found, note_failure
 from seatrial.supervise.excluded import Excluded
@@ -23,9 +21,9 @@ from seatrial.supervise.nodes import job_nodes
 from seatrial.supervise.outcome import Outcome
 from seatrial.supervise.policy import Budgets, Decision, Slot
 from seatrial.supervise.requeue import requeue
-from seatrial.supervise.resume import NothingWhole, choose_start
+from seatrial.supervise.resume import NothingWhole, choose_start, discard_unfinished, give_up
 from seatrial.supervise.returning import bring_back
-from seatrial.supervise.watchman import Watchman
+from seatrial.supervise.watchman import watchman_of
 
 if TYPE_CHECKING:
     from seatrial.supervise.job import Job
@@ -57,7 +55,7 @@ class Carrier:
         self.gate = job.spec["kind"] == "gate"
         self.drill = drill.drill_of(job.spec)
         self.berths = Berths(job)
-        self.watchman = _watchman(job)
+        self.watchman = watchman_of(job)
 
     def carry(self) -> End:
         """Run attempts until a decision is final, or the job is back in the queue."""
@@ -142,7 +140,7 @@ class Carrier:
         present = sorted(set(exclude) & set(nodes))
         self.job.journal.event("exclusion_verified", excluded=list(exclude), nodes=nodes, present=present)
         self.berths.leave_out(present)
-        if not present or len(nodes) - len(present) >= int(self.job.spec["profile"].get("nodes") or 1):
+        if not present or len(nodes) - len(present) >= self.berths.wanted:
             return
         words = f"Slurm gave {', '.join(present)} to this job, which should be left out"
         self.job.journal.say(words)
@@ -183,26 +181,18 @@ class Carrier:
 
     def _too_few(self, found: Found) -> End:
         """No attempt may start: go back to the queue without the nodes that are not fit, where that is possible."""
-        wanted = int(self.job.spec["profile"].get("nodes") or 1)
-        why = "; ".join(f"{node}: {words}" for node, words in found.failed.items())
-        reason = f"{found.fit} nodes are fit, {wanted} are needed" + (f" ({why})" if why else "")
-        vain = _vain_starts(self.job.folder)
-        if self.job.control.stop is not None:
-            return End(exit_codes.STOPPED, f"asked to stop by {self.job.control.stop}; {reason}", classes.CANCELLED)
-        if self.gate or not self.job.may_requeue or vain >= _MOST_EXCLUSIONS:
-            more = f"; {vain} starts of the job before it met the same" if vain else ""
-            return End(exit_codes.UNFIT_NODES, reason + more, classes.NODE_FAILURE)
-        exclude = tuple(found.failed) if self.excluded is not None and self.excluded.most else ()
-        delay = min(self.budgets.backoff * 2**vain, self.budgets.longest_backoff)
-        decision = Decision(policy.REQUEUE_EXCLUDING if exclude else policy.REQUEUE, reason, classes.NODE_FAILURE,
-                            exclude, delay)  # fmt: skip
-        self.job.journal.event(
-            "decision", decision="requeue", attempt=None, exit_code=exit_codes.UNFIT_NODES, **_booked(decision)
-        )
-        self.job.journal.say(f"decision: {decision.action}: {reason}")
-        self._exclude(decision, {"class": classes.NODE_FAILURE, "class_why": reason})
-        self._wait(delay)
-        return self._back(decision, {"class": classes.NODE_FAILURE}, exit_codes.UNFIT_NODES, ())
+        vain = unfit.vain_starts(records.read_objects(self.job.folder.events))
+        place = self._slot(slot.Longest(), ())
+        decision = unfit.decide(found, self.berths.wanted, vain, self.budgets, place, self.gate, self.job.control.stop)
+        if decision.final:
+            return End(exit_codes.STOPPED if self.job.control.stop else exit_codes.UNFIT_NODES, decision.reason,
+                       decision.name)  # fmt: skip
+        self.job.journal.event("decision", decision="requeue", attempt=None, exit_code=exit_codes.UNFIT_NODES,
+                               **_booked(decision))  # fmt: skip
+        self.job.journal.say(f"decision: {decision.action}: {decision.reason}")
+        self._exclude(decision, {"class": decision.name, "class_why": decision.reason})
+        self._wait(decision.delay_seconds)
+        return self._back(decision, {"class": decision.name}, exit_codes.UNFIT_NODES, ())
 
     def _decide(self, attempts: Sequence[Mapping[str, Any]], longest: slot.Longest) -> Decision:
         """Return what follows the last of ``attempts`` (records, oldest first)."""
@@ -256,14 +246,10 @@ class Carrier:
 
     def _before_next(self, decision: Decision, record: Mapping[str, Any]) -> None:
         """Clear the way for the next attempt here, and wait as long as was decided, unless asked to stop."""
-        if decision.action == policy.EARLIER_CHECKPOINT and isinstance(record.get("resume_step"), int):
-            path = checkpoint_folder(self.job.folder.checkpoints, record["resume_step"])
-            if path.is_dir():
-                retention.set_aside(path, int(record["attempt"]) + 1)
+        if decision.action == policy.EARLIER_CHECKPOINT:
+            give_up(self.job.folder, record)
         if decision.name == classes.DISK_FULL:
-            for path in list_checkpoints(self.job.folder.checkpoints):
-                if not check(path).whole:
-                    retention.discard(path)
+            discard_unfinished(self.job.folder)
         if self.drill is not None and self.drill.fault == drill.STOP_SIGNAL:
             self.job.control.go_on()
         if decision.delay_seconds:
@@ -301,23 +287,6 @@ def _booked(decision: Decision) -> dict[str, Any]:
         "action": decision.action, "reason": decision.reason, "exclude": list(decision.exclude),
         "delay_seconds": decision.delay_seconds, "class": decision.name,
     }  # fmt: skip
-
-
-def _vain_starts(folder: RunFolder) -> int:
-    """Count the starts of the job, since the last attempt, that found too few fit nodes."""
-    count = 0
-    for event in reversed(records.read_objects(folder.events)):
-        if event.get("event") in ("attempt_started", "requeue_requested"):
-            break
-        count += event.get("event") == "decision" and event.get("attempt") is None
-    return count
-
-
-def _watchman(job: Job) -> Optional[Watchman]:
-    """Return who watches the batch host, where Slurm would not bring the job back: one that outlives its nodes."""
-    if not job.may_requeue or not job.spec["profile"].get("spare_nodes") or job.spec["kind"] == "gate":
-        return None
-    return Watchman(str(job.spec["profile"]["host_python"]), job.folder.path, os.environ)
 
 
 class _Ends(Exception):

@@ -3,44 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Optional
 
-from seatrial.judge.clock import of_record
+from seatrial.judge.exclusions import active, path_for
 from seatrial.run import records
 from seatrial.supervise.ask import ask
 
 _DAY = 86400.0
-
-
-@dataclass(frozen=True)
-class Exclusion:
-    """A node that is avoided until ``expires`` (seconds since 1970), and why."""
-
-    node: str
-    expires: float
-    reason: str
-    run: str
-
-
-def path_for(runs: Path, profile: str) -> Path:
-    """Return the record of a profile: nodes of another cluster mean nothing to this one."""
-    return runs / ".seatrial" / f"excluded-{profile}.jsonl"
-
-
-def active(lines: Iterable[Any], now: float) -> list[Exclusion]:
-    """Return the exclusions that count at ``now``, oldest first; a node's newest line is the one that counts. Pure."""
-    newest: dict[str, Exclusion] = {}
-    for line in lines:
-        expires = of_record(line.get("expires")) if isinstance(line, dict) else None
-        if expires is None or not isinstance(line.get("node"), str):
-            continue
-        newest.pop(line["node"], None)
-        newest[line["node"]] = Exclusion(line["node"], expires, str(line.get("reason")), str(line.get("run")))
-    return [one for one in newest.values() if one.expires > now]
 
 
 def cap(most: int, share: float, nodes: Optional[int]) -> int:

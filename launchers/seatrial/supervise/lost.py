@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Optional
 
 from seatrial.judge import clock
 from seatrial.run import records
@@ -51,7 +51,11 @@ def _close(job: Job, attempt: Attempt) -> None:
     _times(follower, events)
     started, ranks = _last(events, "attempt_started"), _last(events, "ranks_started")
     asked = _last(events, "stop_requested").get("by")
-    slurm = _slurm(job, started.get("job"))
+    its_job: Mapping[str, Any] = started["job"] if isinstance(started.get("job"), dict) else {}
+    slurm = _slurm(job, its_job)
+    host = _lost_host(records.read_objects(job.folder.events), its_job, str(started.get("time")))
+    if host is not None:
+        slurm = {**slurm, "down_nodes": [host]}
     began = clock.of_record(started.get("time"))
     seen_last = [time for event in events if (time := clock.of_record(event.get("time"))) is not None]
     ended = max([*seen_last, *(end for _, _, end in follower.seen.saves), *_stepped(job.folder, attempt.number)],
@@ -62,7 +66,20 @@ def _close(job: Job, attempt: Attempt) -> None:
         str(started.get("why") or "unknown"), read_history(job.folder), ranks.get("nodes") or [],
         ended if began is None else began, ended, ends, logs, follower.seen, asked,
         Outcome(FAILED, _REASON, _code(ends)), lost=slurm,
+        job={"host": None, **its_job} if its_job else None,
     ))  # fmt: skip
+
+
+def _lost_host(events: Sequence[Mapping[str, Any]], of: Mapping[str, Any], since: str) -> Optional[str]:
+    """Return the batch host that this start of the job has lost: whoever saw that put the job back into the queue.
+
+    Slurm says then only that it was requeued.
+    """
+    for event in reversed(events):
+        told = event.get("event") in ("batch_host_lost", "tended") and event.get("host")
+        if told and event.get("job_id") == of.get("id") and str(event.get("time")) >= since:
+            return str(event["host"])
+    return None
 
 
 def _ranks(job: Job, attempt: Attempt) -> int:
@@ -76,9 +93,9 @@ def _code(ends: Sequence[RankEnd]) -> int:
     return next((code for code in codes if isinstance(code, int) and code), exit_codes.NOT_DONE)
 
 
-def _slurm(job: Job, of: Any) -> Mapping[str, Any]:
+def _slurm(job: Job, of: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what is known of how Slurm ended that start of the job: from its batch log, else from accounting."""
-    if not isinstance(of, dict) or not of.get("id"):
+    if not of.get("id"):
         return {}
     number, restart = str(of["id"]), int(of.get("restart") or 0)
     known = termination.accounted(number, restart)

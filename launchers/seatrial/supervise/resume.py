@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 from seatrial.errors import SeatrialError
 from seatrial.run import checkpoint, retention
@@ -92,6 +92,21 @@ def choose_start(folder: RunFolder, history: History, target: int, evaluations: 
     if start.step is not None and start.step >= target and set(evaluations) - _seen(history, target):
         return Start(start.step, start.why, start.passed_over, evaluate_only=True)
     return start
+
+
+def give_up(folder: RunFolder, record: Mapping[str, Any]) -> None:
+    """Set the checkpoint aside that the attempt with this record could not load. Raises OSError."""
+    step = record.get("resume_step")
+    path = checkpoint.checkpoint_folder(folder.checkpoints, step) if isinstance(step, int) else None
+    if path is not None and path.is_dir():
+        retention.set_aside(path, int(record["attempt"]) + 1)
+
+
+def discard_unfinished(folder: RunFolder) -> None:
+    """Free what checkpoints that are not whole take. Raises OSError."""
+    for path in checkpoint.list_checkpoints(folder.checkpoints):
+        if not checkpoint.check(path).whole:
+            retention.discard(path)
 
 
 def _seen(history: History, step: int) -> set[str]:

@@ -13,7 +13,10 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
+
+if TYPE_CHECKING:
+    from seatrial.supervise.job import Job
 
 _HERE = Path(__file__).resolve()
 if not __package__:
@@ -64,6 +67,17 @@ class Watchman:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+
+def watchman_of(job: Job) -> Optional[Watchman]:
+    """Return who watches the batch host, where Slurm would not bring the job back: one that outlives its nodes.
+
+    A gate's job is never put back.
+    """
+    profile = job.spec["profile"]
+    if not job.may_requeue or not profile.get("spare_nodes") or job.spec["kind"] == "gate":
+        return None
+    return Watchman(str(profile["host_python"]), job.folder.path, os.environ)
 
 
 def step_words(node: str) -> list[str]:
