@@ -175,6 +175,6 @@ def test_a_running_job_that_has_lost_its_batch_host(make_cluster: Factory, tmp_p
     assert (found.action, found.done) == ("requeue", True), found
     assert not one(folder, cluster).done, "it was requeued already"
     lost, *_, last = ended_well(cluster, folder, calm)
-    assert lost["class"] in ("node_failure", "preempted")
+    assert (lost["class"], lost["failed_node"]) == ("node_failure", host)
     assert (last["class"], last["job"]["id"], host in last["nodes"]) == ("complete", only, False)
     assert [event["action"] for event in events(folder, "tended")] == ["requeue"]
