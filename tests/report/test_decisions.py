@@ -23,9 +23,14 @@ from seatrial.report.decisions import decision_words, request_words
             "attempt 1 failed: network: time-out; restarting in place in 10 s",
         ),
         (
-            {"decision": "restart", "action": "restart", "class": "gpu_fault", "attempt": 0, "reason": "Xid 79",
-             "exclude": ["n3"], "delay_seconds": 0},
-            "attempt 0 failed: GPU fault: Xid 79; restarting in place without n3",
+            {"decision": "restart", "action": "restart_on_spare", "class": "gpu_fault", "attempt": 0,
+             "reason": "Xid 79", "exclude": ["n3"], "delay_seconds": 0},
+            "attempt 0 failed: GPU fault: Xid 79; restarting on a spare node without n3",
+        ),
+        (
+            {"decision": "requeue", "action": "requeue_excluding", "class": "node_failure", "attempt": None,
+             "reason": "fit nodes: 1, needed: 2", "exclude": ["n3"], "delay_seconds": 10},
+            "node failure: fit nodes: 1, needed: 2; requeued without n3 in 10 s",
         ),
         (
             {"decision": "requeue", "action": "requeue", "class": "time_limit", "attempt": 4, "reason": "slot used up"},

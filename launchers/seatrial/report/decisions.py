@@ -60,6 +60,7 @@ def action_words(decision: Mapping[str, Any]) -> str:
     how = "requeued" if "requeue" in (decision.get("decision"), action) else "restarting in place"
     words = {
         "restart": "restarting in place", "requeue": "requeued", "requeue_excluding": "requeued",
+        "restart_on_spare": "restarting on a spare node",
         "earlier_checkpoint": f"{how} from an earlier checkpoint",
     }.get(action, action)  # fmt: skip
     if decision.get("exclude"):
