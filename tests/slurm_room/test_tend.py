@@ -185,9 +185,16 @@ def test_what_slurm_has_forgotten_is_brought_back_only_here(fake: FakeCommands, 
     assert len(events(run, "submitted")) == 2
 
 
+def needs_token(fake: FakeCommands, folder: RunFolder) -> None:
+    spec = records.read_json(folder.spec)
+    spec["profile"]["env"]["pass"] = ["PATH", "A_TOKEN"]
+    records.write_json(folder.spec, spec)
+
+
 @pytest.mark.parametrize(
     ("scene", "said"),
     [
+        (needs_token, "the ranks need A_TOKEN from the shell"),
         (spoil_code, "changed: seatrial/errors.py"),
         (wait_for_gate, "the gate gate-1 that it waits for has not passed"),
         (lambda fake, folder: answers(fake, ended(folder, "FAILED"), sbatch=[REFUSED]), "Invalid node name"),
@@ -197,7 +204,10 @@ def test_what_slurm_has_forgotten_is_brought_back_only_here(fake: FakeCommands, 
         (lambda fake, folder: answers(fake, ended(folder, "FAILED"), squeue=[EMPTY, EMPTY, DOWN]),
          "nobody can say whether a job of it is left"),
     ],
-    ids=["code changed", "its gate failed", "refused", "gone at once", "another job", "the queue falls silent"],
+    ids=[
+        "a variable is unset", "code changed", "its gate failed", "refused", "gone at once", "another job",
+        "the queue falls silent",
+    ],
 )  # fmt: skip
 def test_what_fails_says_so_and_needs_a_person(fake: FakeCommands, run: RunFolder, scene: Any, said: str) -> None:
     scene(fake, run)

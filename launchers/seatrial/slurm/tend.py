@@ -102,7 +102,7 @@ def _rehearsed(run: Run, case: Case, what: Tended, slurm: Slurm) -> Outcome:
     """Return what would be done; what can be known to stand in the way is a failure already."""
     try:
         if what.action is Action.SUBMIT:
-            Resubmission(run.folder, run.job, slurm, BY).check(run.document)
+            _checked(run, slurm)
         elif what.action is Action.START:
             need_megatron("a run on this machine")
     except (SeatrialError, OSError) as error:
@@ -111,8 +111,7 @@ def _rehearsed(run: Run, case: Case, what: Tended, slurm: Slurm) -> Outcome:
 
 
 def _submit(run: Run, case: Case, what: Tended, slurm: Slurm) -> Outcome:
-    new = Resubmission(run.folder, run.job, slurm, BY)
-    new.check(run.document)
+    new = _checked(run, slurm)
     exclude = _to_exclude(run)
     known = [str(event["job_id"]) for event in run.submitted if event.get("executor") == "slurm"]
     try:
@@ -155,6 +154,20 @@ def _start(run: Run, case: Case, what: Tended, slurm: Slurm) -> Outcome:
 
 
 _DO = {Action.SUBMIT: _submit, Action.START: _start, Action.RELEASE: _release, Action.REQUEUE: _requeue}
+
+
+def _checked(run: Run, slurm: Slurm) -> Resubmission:
+    """Return the new job, not submitted yet. Raises SeatrialError where none may be; changes nothing."""
+    new = Resubmission(run.folder, run.job, slurm, BY)
+    new.check(run.document)
+    passed = (run.document["profile"].get("env") or {}).get("pass") or ()
+    unset = [name for name in passed if name not in slurm.environment]
+    if unset:
+        raise SeatrialError(
+            f"the ranks need {', '.join(unset)} from the shell that submits, where that is unset",
+            key="env.pass", fix="set it where seatrial tend runs",
+        )  # fmt: skip
+    return new
 
 
 def _let_go(job: JobId, slurm: Slurm) -> None:
