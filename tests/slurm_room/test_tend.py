@@ -233,6 +233,31 @@ def test_a_record_that_cannot_be_written_leaves_no_job(
     assert one(fake, run).done, "the next one brings it back"
 
 
+def test_a_job_that_went_back_to_the_queue_may_have_been_cancelled_there(fake: FakeCommands, run: RunFolder) -> None:
+    (run.path / "batch-7.log").write_text("ready\n")
+    records.append_event(run.events, "returned", done=True, words="requeued")
+    age(run)
+    answers(fake, scontrol=[Reply("ClusterName             = sandbox\n")])
+    found = one(fake, run)
+    assert (found.action, "it may have been cancelled" in found.words) == ("person", True), found
+    records.append_event(run.events, "supervisor_started", job_id="7")
+    age(run)
+    assert one(fake, run, dry_run=True).action == "submit"
+
+
+@pytest.mark.parametrize("spoilt", [{"job_id": "none"}, {}], ids=["no number", "no job"])
+def test_a_spoilt_run_keeps_no_other_from_being_tended(
+    fake: FakeCommands, run: RunFolder, tmp_path: Path, spoilt: dict[str, str]
+) -> None:
+    other = lost_run(fake, tmp_path / "other", 17)
+    records.append_event(other.events, "submitted", executor="slurm", **spoilt)
+    answers(fake, ended(run, "FAILED"))
+    found = tend([other, run], fake.slurm())
+    assert [(one.action, one.done, one.needs_person) for one in found] == [
+        ("person", False, True), ("submit", True, False),
+    ]  # fmt: skip
+
+
 def test_a_job_that_was_not_released_is_released_next_time(fake: FakeCommands, run: RunFolder) -> None:
     answers(fake, ended(run, "FAILED"), scontrol=[DOWN])
     found = one(fake, run)

@@ -89,7 +89,7 @@ def _act(run: Run, slurm: Slurm, named: bool, patience: Patience | None) -> Outc
                 return _outcome(run, case, what)
             try:
                 return _DO[what.action](run, case, what, slurm)
-            except (SeatrialError, OSError) as error:
+            except Exception as error:  # what is wrong with one run keeps no other from being tended
                 return _outcome(run, case, what, f"{what.words}; {_told(error)}", failed=True)
     except Busy:
         words = "another command brings it back, or tidies it, just now"
@@ -105,7 +105,7 @@ def _rehearsed(run: Run, case: Case, what: Tended, slurm: Slurm) -> Outcome:
             _checked(run, slurm)
         elif what.action is Action.START:
             need_megatron("a run on this machine")
-    except (SeatrialError, OSError) as error:
+    except Exception as error:
         return _outcome(run, case, what, f"{what.words}; {_told(error)}", failed=True)
     return _outcome(run, case, what)
 

@@ -62,7 +62,9 @@ class Run:
 def read_run(folder: RunFolder) -> Run:
     """Return what the folder tells. Never raises: one that cannot be read keeps no other from being tended."""
     try:
-        return Run(folder, read_document(folder), records.read_objects(folder.events), read_history(folder))
+        run = Run(folder, read_document(folder), records.read_objects(folder.events), read_history(folder))
+        _ = run.job.on_slurm and run.job.job_id  # raises for what is no job number
+        return run
     except (SeatrialError, OSError, ValueError, TypeError, KeyError) as error:
         return Run(folder, unreadable=error.message if isinstance(error, SeatrialError) else repr(error))
 
@@ -72,9 +74,10 @@ def cases(runs: Iterable[Run], slurm: Slurm, named: bool = False) -> dict[Path, 
     known = [run for run in runs if not run.unreadable]
     open_runs = [run for run in known if run.settled is None]
     states = job_states([run.job for run in open_runs], slurm)
-    running = [run for run in open_runs if run.job.on_slurm and states[run.folder.path].state == "RUNNING"]
-    hosts = batch_hosts([run.job.job_id for run in running], slurm)
-    lost = [run.folder.path for run in open_runs if run.job.on_slurm and states[run.folder.path].state == UNKNOWN]
+    on_slurm = {run.folder.path: run.job.job_id for run in open_runs if run.job.on_slurm}
+    running = {path: job for path, job in on_slurm.items() if states[path].state == "RUNNING"}
+    hosts = batch_hosts(running.values(), slurm)
+    lost = [path for path in on_slurm if states[path].state == UNKNOWN]
     here = _this_cluster(slurm) if lost else None
     if lost and here is None:
         note = "scontrol does not say which cluster this is"
@@ -85,7 +88,7 @@ def cases(runs: Iterable[Run], slurm: Slurm, named: bool = False) -> dict[Path, 
         if run.settled is not None:
             found[path] = Case(str(run.document["kind"]), _over(run), settled=run.settled)
             continue
-        host = hosts.get(run.job.job_id) if run in running else None
+        host = hosts.get(running[path]) if path in running else None
         found[path] = replace(case_of(run, states[path], host, time.time()), cluster=_elsewhere(run, here), named=named)
     return found
 
@@ -96,14 +99,14 @@ def case_of(run: Run, job: JobState, host: Host | None, now: float) -> Case:
     newest = submitted[-1] if submitted else {}
     number = str(newest.get("job_id") or "")
     log = termination.batch_log(run.folder.path, number)
-    written = [time for path in (run.folder.events, run.folder.metrics) if (time := _modified(path)) is not None]
+    written = [at for path in (run.folder.events, run.folder.metrics) if (at := _modified(path)) is not None]
     ended = from_iso(job.ended or "")
     sent = from_iso(_since(newest))
     mine = [event for event in run.events if event.get("event") == EVENT and event.get("job_id") == number]
     return Case(
         kind=str(run.document["kind"]), job=job, executor=str(newest.get("executor") or ""),
         age=None if sent is None else now - sent, silent=now - max(written) if written else None,
-        gone=None if ended is None else now - ended, begun=_begun(run.events, newest) or log.is_file(),
+        gone=None if ended is None else now - ended, begun=_begun(run.events, newest, log),
         said=termination.said_in(log, number) or "",
         untaken=_in_a_row(submitted, _newest(run.events, "supervisor_started")),
         unbegun=_in_a_row(submitted, _newest(run.events, "attempt_started")), host=host,
@@ -146,13 +149,15 @@ def _elsewhere(run: Run, here: str | None) -> str:
     return "" if told[-1] == here else told[-1]
 
 
-def _begun(events: Sequence[Mapping[str, Any]], newest: Mapping[str, Any]) -> bool:
+def _begun(events: Sequence[Mapping[str, Any]], newest: Mapping[str, Any], log: Path) -> bool:
     """Return whether the job ran when it was last heard of. One that went back to the queue waited there."""
     told = [
         event for event in events
         if event.get("event") in ("supervisor_started", "returned") and str(event.get("time", "")) >= _since(newest)
     ]  # fmt: skip
-    return bool(told) and not (told[-1].get("event") == "returned" and told[-1].get("done"))
+    if not told:
+        return log.is_file()
+    return told[-1].get("event") == "supervisor_started" or not told[-1].get("done")
 
 
 def _in_a_row(submitted: Sequence[Mapping[str, Any]], taken_up: str) -> int:
