@@ -331,3 +331,16 @@ def test_a_run_that_never_began_does_not_pass(tmp_path: Path) -> None:
     (tmp_path / "spec.json").write_text(json.dumps(spec()), encoding="utf-8")
     assert judge_run(tmp_path).verdict == "FAIL"  # no checkpoint lies on disk
     assert rule(judge_run(tmp_path), "step set").verdict == "INCONCLUSIVE"
+
+
+def test_a_run_whose_nodes_were_not_fit_is_inconclusive_and_names_them(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    (folder / "attempts").mkdir(parents=True)
+    (folder / "spec.json").write_text(json.dumps(spec()))
+    failed = {"n3": ["gpus: 3 are visible", "imex: no channel"]}
+    for event in ({"event": "preflight", "failed": failed}, {"event": "node_failed", "node": "n3"}):
+        with (folder / "events.jsonl").open("a") as stream:
+            stream.write(json.dumps(event) + "\n")
+    judged = judge_run(folder)
+    assert judged.verdict == "INCONCLUSIVE"
+    assert rule(judged, "undisturbed").seen == "node_failure of n3: gpus: 3 are visible; imex: no channel"

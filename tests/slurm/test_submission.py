@@ -21,7 +21,7 @@ from seatrial.slurm.runs import job_reference
 from seatrial.slurm.script import batch_script
 from seatrial.slurm.snapshot import verify_code
 from seatrial.slurm.state import states
-from seatrial.slurm.submit import submit
+from seatrial.slurm.submit import prepare, submit
 from seatrial.spec.resolve import resolve
 from seatrial.spec.runspec import RunSpec
 from tests.slurm import jobs
@@ -50,7 +50,9 @@ def start(root: Path, fate: dict[str, Any] | None = None, kind: str = "gate", **
     }  # fmt: skip
     pairs = [(f"profile.{key}", json.dumps(value)) for key, value in settings.items()]
     pairs += [("schedule.train_iters", "4"), ("checkpoint.save_interval", "4")]
-    return submit(resolve(NANO, "slurm-sandbox", kind, pairs), allow_dirty=True).folder
+    spec = resolve(NANO, "slurm-sandbox", kind, pairs)
+    prepare(spec)
+    return submit(spec, allow_dirty=True).folder
 
 
 def number(folder: RunFolder) -> str:

@@ -106,6 +106,15 @@ def test_a_node_that_fails_is_left_out_from_then_on_and_on_record(sea: Sea) -> N
     assert [one["node"] for one in records.read_objects(path)] == ["n2"]
 
 
+def test_what_all_nodes_lack_is_no_nodes_fault(sea: Sea) -> None:
+    sea.unfit = dict.fromkeys(sea.now, ("folders: /data cannot be read",))
+    found = sea.berths.find(0)
+    assert (found.chosen, found.fit, found.everywhere, len(found.failed)) == (None, 0, True, 3)
+    sea.unfit = {}
+    assert sea.berths.find(0).chosen == ("n1", "n2"), "none of them was left out"
+    assert not sea.folder.events.exists() and not node_history.path_for(sea.folder.path.parent, "rack").exists()
+
+
 @pytest.mark.parametrize(
     ("now", "down", "out", "chosen", "fit"),
     [

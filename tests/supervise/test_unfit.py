@@ -23,6 +23,16 @@ BAD = Found(None, 1, {"n3": "gpus: 3 are visible"})
         (BAD, 0, Slot(can_requeue=False), False, None, STOP, (), classes.NODE_FAILURE),
         (BAD, 0, Slot(), True, None, STOP, (), classes.NODE_FAILURE),
         (BAD, 0, Slot(), False, "SIGTERM", STOP, (), classes.CANCELLED),
+        (
+            Found(None, 1, {"n2": "a", "n3": "a"}, everywhere=True),
+            0,
+            Slot(),
+            False,
+            None,
+            REQUEUE,
+            (),
+            classes.NODE_FAILURE,
+        ),
         (Found(None, 1), 0, Slot(), False, None, REQUEUE, (), classes.NODE_FAILURE),
     ],
 )

@@ -35,7 +35,7 @@ from seatrial.judge.records import (
 )
 from seatrial.run.checkpoint import DELETED, check, checkpoint_folder
 from seatrial.run.layout import RunFolder
-from seatrial.run.records import read_lines, read_object
+from seatrial.run.records import read_lines, read_object, read_objects
 
 _CHUNK = 1 << 20
 _R = TypeVar("_R", StepRecord, EvaluationRecord, SaveRecord, Evidence, ArgumentDump, ExitNotice)
@@ -203,11 +203,11 @@ def _interrupted(record: Path) -> Optional[str]:
 
 def _unfit(run: RunFolder) -> Optional[str]:
     """Return which nodes kept the gate from its first attempt; None where none did."""
-    failed = {
-        str(event.get("node")): str(event.get("reason"))
-        for event in read_lines(run.events) if isinstance(event, dict) and event.get("event") == "node_failed"
-    }  # fmt: skip
-    return "; ".join(f"node_failure of {node}: {reason}" for node, reason in failed.items()) or None
+    asked = [event for event in read_objects(run.events) if event.get("event") == "preflight"]
+    failed = asked[-1].get("failed") if asked else None
+    if not isinstance(failed, dict):
+        return None
+    return "; ".join(f"node_failure of {node}: {'; '.join(map(str, why))}" for node, why in failed.items()) or None
 
 
 def _exits(attempt: Path) -> Iterator[RankExit]:

@@ -23,11 +23,13 @@ class Found:
     """``chosen``: the nodes for the ranks, in rank order; None: ranks of this host, or too few are fit.
 
     ``failed``: node -> why it is not fit, of those that had not been left out before. ``fit``: how many are.
+    ``everywhere``: all of several nodes failed, so that the fault is theirs together and no single one's.
     """
 
     chosen: Optional[tuple[str, ...]]
     fit: int
     failed: Mapping[str, str] = field(default_factory=dict)
+    everywhere: bool = False
 
 
 def choose(
@@ -59,13 +61,14 @@ class Berths:
             return Found(None, len(report.healthy), self._note(report.failed, attempt))
         alive = self._alive()
         report = preflight(self._job, alive, attempt)
-        failed = self._note(report.failed, attempt)
+        everywhere = len(report.nodes) > 1 and not report.healthy
+        failed = _in_words(report.failed) if everywhere else self._note(report.failed, attempt)
         # Slurm may have found out meanwhile; and where nobody could be asked its word is all there is.
         gone = down(report.healthy, os.environ)
         fit = [node for node in report.healthy if node not in gone]
         chosen = choose(fit, self.wanted, self._last, avoided)
         self._last = chosen or self._last
-        return Found(chosen, len(fit), failed | dict.fromkeys(sorted(gone), "Slurm calls it down"))
+        return Found(chosen, len(fit), failed | dict.fromkeys(sorted(gone), "Slurm calls it down"), everywhere)
 
     def leave_out(self, nodes: Collection[str]) -> None:
         """Use these no more in this start of the job."""
@@ -88,11 +91,15 @@ class Berths:
 
     def _note(self, failed: Mapping[str, Sequence[str]], attempt: int) -> dict[str, str]:
         """Leave out what failed its preflight, and put that on record."""
-        words = {node: "; ".join(sentences) for node, sentences in failed.items()}
+        words = _in_words(failed)
         self.leave_out(words)
         for node, reason in words.items():
             note_failure(self._job, node, node_history.PREFLIGHT, reason, attempt)
         return words
+
+
+def _in_words(failed: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    return {node: "; ".join(sentences) for node, sentences in failed.items()}
 
 
 def note_failure(job: Job, node: str, what: str, reason: str, attempt: int) -> None:

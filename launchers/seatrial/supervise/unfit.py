@@ -18,7 +18,7 @@ def decide(
     """Return what follows: back to the queue without those nodes, where there is one, or the end.
 
     ``wanted``: how many nodes there must be; ``vain``: starts of the job before this one that met the same. A gate is
-    not repeated. ``stop``: who asks for an end.
+    not repeated. What all nodes lack is no node's fault: none is left out for it. ``stop``: who asks for an end.
     """
     why = "; ".join(f"{node}: {words}" for node, words in found.failed.items())
     reason = f"fit nodes: {found.fit}, needed: {wanted}" + (f" ({why})" if why else "")
@@ -27,7 +27,7 @@ def decide(
     if gate or not slot.can_requeue or vain >= MOST_VAIN_STARTS:
         more = f"; {vain} starts before it met the same" if vain else ""
         return Decision(policy.STOP, reason + more, classes.NODE_FAILURE)
-    exclude = tuple(found.failed) if slot.may_exclude else ()
+    exclude = tuple(found.failed) if slot.may_exclude and not found.everywhere else ()
     delay = min(budgets.backoff * 2.0 ** min(vain, 20), budgets.longest_backoff)
     action = policy.REQUEUE_EXCLUDING if exclude else policy.REQUEUE
     return Decision(action, reason, classes.NODE_FAILURE, exclude, delay)
