@@ -51,14 +51,18 @@ def test_a_rank_is_gone_at_the_beginning_of_its_step(tmp_path: Path, fault: str)
     assert (mark["fault"], mark["step"], mark["rank"], mark["signal"]) == (fault, 5, 1, "SIGKILL")
 
 
-def test_a_rank_stands_still_once(tmp_path: Path) -> None:
+def test_a_rank_stands_still_whoever_continues_it(tmp_path: Path) -> None:
     rank = start(tmp_path, "hang")
-    _, status = os.waitpid(rank.pid, os.WUNTRACED)
-    assert os.WIFSTOPPED(status)
-    assert (tmp_path / "drill-00001.json").is_file()
-    rank.send_signal(signal.SIGCONT)
+    try:
+        for _ in range(3):
+            _, status = os.waitpid(rank.pid, os.WUNTRACED)
+            assert os.WIFSTOPPED(status)
+            assert (tmp_path / "drill-00001.json").is_file()
+            rank.send_signal(signal.SIGCONT)
+    finally:
+        rank.kill()
     said, _ = rank.communicate(timeout=30)
-    assert rank.returncode == 0 and said.splitlines()[-1] == "7 1"
+    assert [line for line in said.splitlines() if line[0] != "["][-1] == "4 1"
 
 
 @pytest.mark.parametrize(
