@@ -125,3 +125,10 @@ def test_a_node_is_taken_only_where_another_can_take_over() -> None:
     assert drilled(gate("slurm-sandbox", profile__spare_nodes=1), "kill-node@30").drill
     assert drilled(gate("slurm-sandbox"), "kill-rank@30").drill
     assert drilled(gate("local-cpu"), "kill-node@30").drill, "the run begins again on the one host that there is"
+
+
+def test_a_rank_is_stopped_only_where_somebody_would_find_it() -> None:
+    with pytest.raises(SeatrialError) as caught:
+        drilled(gate(profile__hang__enabled="false"), "hang@30")
+    assert (caught.value.key, caught.value.fix) == ("profile.hang.enabled", "--set profile.hang.enabled=true")
+    assert drilled(gate(profile__hang__enabled="false"), "kill-rank@30").drill

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from seatrial.cli.gate import follow_gate, tell
 from seatrial.cli.options import EXIT_CODES
 from seatrial.cli.resolving import checked, found_gates, refuse_errors, runs_of
 from seatrial.errors import SeatrialError
@@ -16,12 +17,8 @@ if TYPE_CHECKING:
     from seatrial.slurm.submit import Submission
     from seatrial.spec.runspec import RunSpec
 
-    Follow = Callable[[Submission, int], str]
 
-
-def run_drill(
-    spec: RunSpec, drill: str, reference: str | None, follow: Follow, *, detach: bool, here: bool, **source: Any
-) -> None:
+def run_drill(spec: RunSpec, drill: str, reference: str | None, *, detach: bool, here: bool, **source: Any) -> None:
     """Submit the gate ``spec`` with the fault that ``drill`` names; unless detached, end with its verdict's exit code.
 
     ``reference``: the undisturbed run, by name; where it is None one is looked for, and else run first. ``source``:
@@ -44,16 +41,16 @@ def run_drill(
             )  # fmt: skip
         first = start(spec, **source)
         typer.echo(f"undisturbed run: {first.folder.path}")
-        _go_on_after(follow(first, steps))
+        _go_on_after(follow_gate(first, steps))
         folder = first.folder
     if folder is None:
-        last = _after_its_gate(spec, disturbed, follow, detach, source)
+        last = _after_its_gate(spec, disturbed, detach, source)
     else:
         typer.echo(f"compared with: {folder.path}")
         last = start(with_reference(disturbed, folder.path), **source)
-        typer.echo(f"run folder: {last.folder.path}")
+        tell(last)
     if not detach:
-        raise typer.Exit(EXIT_CODES[follow(last, steps)])
+        raise typer.Exit(EXIT_CODES[follow_gate(last, steps)])
 
 
 def _reference(spec: RunSpec, named: str | None) -> RunFolder | None:
@@ -74,18 +71,17 @@ def _reference(spec: RunSpec, named: str | None) -> RunFolder | None:
     return require_reference(spec, gate).folder
 
 
-def _after_its_gate(
-    spec: RunSpec, disturbed: RunSpec, follow: Follow, detach: bool, source: dict[str, Any]
-) -> Submission:
+def _after_its_gate(spec: RunSpec, disturbed: RunSpec, detach: bool, source: dict[str, Any]) -> Submission:
     """Submit the undisturbed gate and the drill that waits for it; unless detached, see the first one through."""
     from seatrial.slurm.after_gate import withdraw
     from seatrial.slurm.client import Slurm
     from seatrial.slurm.drill import submit_drill
 
     pair = submit_drill(spec, disturbed, **source)
-    typer.echo(f"undisturbed run: {pair.gate.folder.path}\nrun folder: {pair.run.folder.path}")
+    typer.echo(f"undisturbed run: {pair.gate.folder.path}")
+    tell(pair.run)
     if not detach:
-        verdict = follow(pair.gate, int(spec.gate["steps"]))
+        verdict = follow_gate(pair.gate, int(spec.gate["steps"]))
         if verdict != "PASS":
             why = f"the verdict of gate {pair.gate.folder.path.name} is {verdict}"
             typer.echo(withdraw(pair.run.folder, why, Slurm()))

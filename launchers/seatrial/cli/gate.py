@@ -76,8 +76,7 @@ def gate(
     if drill is not None:
         from seatrial.cli.drilling import run_drill
 
-        run_drill(spec, drill, reference, follow_gate, detach=detach, here=here,
-                  allow_dirty=allow_dirty, require_head=require_head)  # fmt: skip
+        run_drill(spec, drill, reference, detach=detach, here=here, allow_dirty=allow_dirty, require_head=require_head)
         return
     if reference is not None:
         raise SeatrialError("--reference is a drill's", key="--reference", value=reference, fix="--drill FAULT@STEP")

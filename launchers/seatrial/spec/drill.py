@@ -61,7 +61,8 @@ def save_interval(own: int, step: int) -> int:
 def drilled(spec: RunSpec, text: str) -> RunSpec:
     """Return the gate ``spec`` as a drill: its save interval, what the judge expects, and the fault.
 
-    Raises SeatrialError where the fault or the step does not fit the gate, or a node is to be lost and none is spare.
+    Raises SeatrialError where the fault or the step does not fit the gate, or the profile has nothing that could find
+    the fault or make it good.
     """
     steps = int(spec.gate["steps"])
     drill = parse_drill(text, steps)
@@ -70,6 +71,11 @@ def drilled(spec: RunSpec, text: str) -> RunSpec:
             "a drill that takes a node away needs another one", key="profile.spare_nodes", value=0,
             rule="at least 1: a gate's job is never requeued, so the node that takes over must be there",
             fix="--set profile.spare_nodes=1",
+        )  # fmt: skip
+    if drill.fault == "hang" and not spec.profile["hang"]["enabled"]:
+        raise SeatrialError(
+            "nothing would find this drill's fault", key="profile.hang.enabled", value=False,
+            rule="the watch over hangs must be on", fix="--set profile.hang.enabled=true",
         )  # fmt: skip
     key = spec.key_of("save_interval")
     before = spec.fields.get(key)
