@@ -16,6 +16,7 @@ from seatrial.run import records
 from seatrial.run.layout import RunFolder
 from seatrial.sandbox.cluster import Cluster
 from seatrial.slurm.after_gate import Pair, submit_after_gate
+from seatrial.slurm.submit import prepare
 from seatrial.spec.resolve import resolve
 from tests.cli.verbs import verb
 from tests.slurm import jobs
@@ -32,6 +33,7 @@ def both(root: Path) -> Pair:
     pairs = [(f"profile.{key}", json.dumps(value)) for key, value in settings.items()]
     pairs += [("schedule.train_iters", "4"), ("checkpoint.save_interval", "4")]
     gate, run = (resolve(NANO, "slurm-sandbox", kind, pairs) for kind in ("gate", "convergence"))
+    prepare(gate)
     return submit_after_gate(gate, run, allow_dirty=True)
 
 
