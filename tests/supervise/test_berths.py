@@ -61,13 +61,19 @@ def test_only_fit_nodes_are_chosen_and_all_that_are_wanted(
     [
         ("NodeName=n1 Arch=aarch64 State=IDLE Reason=x\nNodeName=n2 State=DOWN*+DRAIN Reason=State=IDLE\n", {"n2"}),
         ("NodeName=n1 State=DRAIN\nNodeName=n2 State=FAIL\n", {"n2"}),
+        ("NodeName=n1 State=IDLE+DRAIN\nNodeName=n2 State=IDLE+FAIL\n", {"n2"}),
+        ("NodeName=n1 State=MIXED+FAILING+NOT_RESPONDING Reason=x\n", {"n1"}),
         ("NodeName=n1 State=MIXED+NOT_RESPONDING\n", set()),  # not proven
         ("Node n1 not found\n", set()),
         ("", set()),
     ],
 )
 def test_slurms_word_on_nodes(said: str, down: set[str]) -> None:
-    assert parse_down(said) == down
+    assert parse_down(said, failing=True) == down
+
+
+def test_a_node_that_is_marked_to_fail_is_not_down() -> None:
+    assert parse_down("NodeName=n1 State=MIXED+FAIL\nNodeName=n2 State=DOWN+FAIL\n") == {"n2"}
 
 
 class Sea:
@@ -76,13 +82,15 @@ class Sea:
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.down, self.unfit = ["n1", "n2", "n3"], frozenset[str](), dict[str, tuple[str, ...]]()
         monkeypatch.setattr(berths, "nodes_now", lambda environment: self.now)
-        monkeypatch.setattr(berths, "down", lambda nodes, environment: self.down & {*nodes})
+        monkeypatch.setattr(berths, "down", lambda nodes, environment, failing: self.down & {*nodes})
         monkeypatch.setattr(berths, "preflight", self._preflight)
         self.folder = RunFolder.create(root / "runs" / "run-1")
         profile = {"name": "rack", "nodes": 2, "executor": "slurm", "paths": {"runs": str(root / "runs")}}
         spec: dict[str, Any] = {"profile": profile, "kind": "convergence"}
         watch = JobWatch({"SLURM_JOB_ID": "7"})
-        self.berths = Berths(Job(self.folder, spec, Journal(self.folder), Control(), watch=watch))
+        self.control = Control()
+        self.job = Job(self.folder, spec, Journal(self.folder), self.control, watch=watch)
+        self.berths = Berths(self.job)
 
     def _preflight(self, job: Job, nodes: list[str], attempt: int) -> Report:
         return Report(list(nodes), {node: why for node, why in self.unfit.items() if node in nodes})
@@ -132,6 +140,27 @@ def test_find(
     sea.berths.leave_out(out)
     found = sea.berths.find(0)
     assert (found.chosen, found.fit) == (chosen, fit)
+
+
+def test_spares_of_an_attempt_that_began_no_rank(sea: Sea) -> None:
+    assert sea.berths.spares() == 1
+    sea.now = ["n1", "n3"]
+    assert sea.berths.spares() == 0
+
+
+def test_nothing_is_asked_while_slurm_ends_the_job(sea: Sea, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(berths, "nodes_now", lambda environment: pytest.fail("KillWait runs"))
+    sea.control.terminated_at = 1.0
+    assert sea.berths.spares(["n1", "n2"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "noted"), [("gpu_fault", 1), ("hang", 1), ("unknown", 1), ("user_error", 0), ("preempted", 0)]
+)
+def test_a_mistake_is_no_failure_of_the_node_that_met_it_first(sea: Sea, name: str, noted: int) -> None:
+    berths.blame(sea.job, {"failed_node": "n1", "class": name, "class_why": "so", "attempt": 0})
+    path = node_history.path_for(sea.folder.path.parent, "rack")
+    assert [one["what"] for one in records.read_objects(path)] == [name] * noted
 
 
 def test_spares_are_what_is_alive_beside_the_ranks(sea: Sea) -> None:

@@ -14,32 +14,30 @@ BAD = Found(None, 1, {"n3": "gpus: 3 are visible"})
 
 
 @pytest.mark.parametrize(
-    ("found", "vain", "slot", "gate", "stop", "action", "exclude", "name"),
+    ("found", "vain", "slot", "gate", "action", "exclude", "name"),
     [
-        (BAD, 0, Slot(), False, None, REQUEUE_EXCLUDING, ("n3",), classes.NODE_FAILURE),
-        (BAD, 4, Slot(), False, None, REQUEUE_EXCLUDING, ("n3",), classes.NODE_FAILURE),
-        (BAD, 5, Slot(), False, None, STOP, (), classes.NODE_FAILURE),
-        (BAD, 0, Slot(may_exclude=False), False, None, REQUEUE, (), classes.NODE_FAILURE),
-        (BAD, 0, Slot(can_requeue=False), False, None, STOP, (), classes.NODE_FAILURE),
-        (BAD, 0, Slot(), True, None, STOP, (), classes.NODE_FAILURE),
-        (BAD, 0, Slot(), False, "SIGTERM", STOP, (), classes.CANCELLED),
+        (BAD, 0, Slot(), False, REQUEUE_EXCLUDING, ("n3",), classes.NODE_FAILURE),
+        (BAD, 4, Slot(), False, REQUEUE_EXCLUDING, ("n3",), classes.NODE_FAILURE),
+        (BAD, 5, Slot(), False, STOP, (), classes.NODE_FAILURE),
+        (BAD, 0, Slot(may_exclude=False), False, REQUEUE, (), classes.NODE_FAILURE),
+        (BAD, 0, Slot(can_requeue=False), False, STOP, (), classes.NODE_FAILURE),
+        (BAD, 0, Slot(), True, STOP, (), classes.NODE_FAILURE),
         (
             Found(None, 1, {"n2": "a", "n3": "a"}, everywhere=True),
             0,
             Slot(),
             False,
-            None,
             REQUEUE,
             (),
             classes.NODE_FAILURE,
         ),
-        (Found(None, 1), 0, Slot(), False, None, REQUEUE, (), classes.NODE_FAILURE),
+        (Found(None, 1), 0, Slot(), False, REQUEUE, (), classes.NODE_FAILURE),
     ],
 )
 def test_decide(
-    found: Found, vain: int, slot: Slot, gate: bool, stop: str | None, action: str, exclude: tuple[str, ...], name: str
+    found: Found, vain: int, slot: Slot, gate: bool, action: str, exclude: tuple[str, ...], name: str
 ) -> None:
-    decision = unfit.decide(found, 2, vain, Budgets(), slot, gate, stop)
+    decision = unfit.decide(found, 2, vain, Budgets(), slot, gate)
     assert (decision.action, decision.exclude, decision.name) == (action, exclude, name)
     assert "fit nodes: 1, needed: 2" in decision.reason
     assert all(node in decision.reason for node in found.failed)

@@ -8,14 +8,21 @@ import platform
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from seatrial.run import node_history
+from seatrial.supervise import classes
 from seatrial.supervise.nodes import down, nodes_now
 from seatrial.supervise.preflight import preflight
 
 if TYPE_CHECKING:
     from seatrial.supervise.job import Job
+
+# Ends that say nothing of the node which met them first: they come from outside, or from what was asked to run.
+_NOBODYS = (
+    classes.COMPLETE, classes.TIME_LIMIT, classes.PREEMPTED, classes.CANCELLED, classes.USER_ERROR, classes.DATA_ERROR,
+    classes.CHECKPOINT_BAD, classes.RESUME_MISMATCH,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -64,11 +71,13 @@ class Berths:
         everywhere = len(report.nodes) > 1 and not report.healthy
         failed = _in_words(report.failed) if everywhere else self._note(report.failed, attempt)
         # Slurm may have found out meanwhile; and where nobody could be asked its word is all there is.
-        gone = down(report.healthy, os.environ)
+        gone = down(report.healthy, os.environ, failing=True)
         fit = [node for node in report.healthy if node not in gone]
         chosen = choose(fit, self.wanted, self._last, avoided)
         self._last = chosen or self._last
-        return Found(chosen, len(fit), failed | dict.fromkeys(sorted(gone), "Slurm calls it down"), everywhere)
+        return Found(
+            chosen, len(fit), failed | dict.fromkeys(sorted(gone), "Slurm calls it down, or failing"), everywhere
+        )
 
     def leave_out(self, nodes: Collection[str]) -> None:
         """Use these no more in this start of the job."""
@@ -78,8 +87,12 @@ class Berths:
         """Return how many nodes could stand in for one of ``of`` (the last attempt's, where the supervisor is new)."""
         if not self._job.on_slurm or self._job.watch is None:
             return 0
+        if self._job.control.terminated_at is not None:
+            return 0  # Slurm ends the job: there is nothing to start here, and no time to ask
         alive = self._alive()
-        return len(set(alive) - set(self._last or of) - down(alive, os.environ))
+        # Where an attempt has begun no rank nobody knows its nodes: those that it needs are not spare.
+        ran = self._last or of or alive[: self.wanted]
+        return len(set(alive) - set(ran) - down(alive, os.environ, failing=True))
 
     @property
     def job_nodes(self) -> list[str]:
@@ -100,6 +113,13 @@ class Berths:
 
 def _in_words(failed: Mapping[str, Sequence[str]]) -> dict[str, str]:
     return {node: "; ".join(sentences) for node, sentences in failed.items()}
+
+
+def blame(job: Job, record: Mapping[str, Any]) -> None:
+    """Put on record on which node an attempt failed first, whatever is decided of it."""
+    node, name = record.get("failed_node"), str(record.get("class"))
+    if node and name not in _NOBODYS:
+        note_failure(job, str(node), name, str(record.get("class_why")), int(record["attempt"]))
 
 
 def note_failure(job: Job, node: str, what: str, reason: str, attempt: int) -> None:

@@ -14,7 +14,7 @@ from seatrial.errors import SeatrialError
 from seatrial.run import records
 from seatrial.supervise import attempt_record, classes, drill, exit_codes, policy, slot, unfit
 from seatrial.supervise.attempt import run_attempt
-from seatrial.supervise.berths import Berths, Found, note_failure
+from seatrial.supervise.berths import Berths, Found, blame
 from seatrial.supervise.excluded import Excluded
 from seatrial.supervise.history import History, past_of, read_history
 from seatrial.supervise.nodes import job_nodes
@@ -32,7 +32,6 @@ _POLL_SECONDS = 0.1
 _ADMITS = "PASS"
 _MOST_EXCLUSIONS = 5  # starts of a job after which a node that keeps coming is put up with
 _PATIENCE_SECONDS = 120.0
-_NOBODYS = (classes.COMPLETE, classes.TIME_LIMIT, classes.PREEMPTED, classes.CANCELLED)
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,8 @@ class Carrier:
                 return finished
             if self.job.control.taken_away:
                 return End(exit_codes.BUSY, finished.outcome.reason, classes.PREEMPTED, final=False)
-            self._blame(finished.record)
+            if self.drill is None:  # a drill's nodes are good
+                blame(self.job, finished.record)
             decision = self._decide([*history.counted, finished.record], history.longest)
             self._write_decision(finished.record, decision)
             self._exclude(decision, finished.record)
@@ -139,8 +139,8 @@ class Carrier:
         nodes = job_nodes(os.environ)
         present = sorted(set(exclude) & set(nodes))
         self.job.journal.event("exclusion_verified", excluded=list(exclude), nodes=nodes, present=present)
-        self.berths.leave_out(present)
         if not present or len(nodes) - len(present) >= self.berths.wanted:
+            self.berths.leave_out(present)
             return
         words = f"Slurm gave {', '.join(present)} to this job, which should be left out"
         self.job.journal.say(words)
@@ -171,27 +171,33 @@ class Carrier:
         if start.first_step > target.step and not start.evaluate_only:
             reason = f"checkpoint {start.step} is whole and the final evaluation was seen"
             return End(exit_codes.DONE, reason, classes.COMPLETE)
-        number = len(self.job.folder.attempts())
-        found = self.berths.find(number, self.excluded.nodes() if self.excluded else ())
-        if found.chosen is None and (self.job.on_slurm or found.failed):
-            return self._too_few(found)
-        if self.watchman is not None:
-            self.watchman.ensure(self.berths.job_nodes)
+        found = self.berths.find(len(self.job.folder.attempts()), self.excluded.nodes() if self.excluded else ())
+        if found.chosen is None and self.job.control.stop is None and (self.job.on_slurm or found.failed):
+            end = self._too_few(found)
+            if end is not None:
+                return end
+        if found.chosen is not None:
+            self._exclude_unfit(found)
+            if self.watchman is not None:
+                self.watchman.ensure(self.berths.job_nodes)
         return run_attempt(self.job, start, why, history, found.chosen)
 
-    def _too_few(self, found: Found) -> End:
-        """No attempt may start: go back to the queue without the nodes that are not fit, where that is possible."""
+    def _too_few(self, found: Found) -> Optional[End]:
+        """No attempt may start: go back to the queue without the nodes that are not fit, where that is possible.
+
+        None where somebody asks for an end: an attempt that starts no rank finds out who, and what follows.
+        """
         vain = unfit.vain_starts(records.read_objects(self.job.folder.events))
         place = self._slot(slot.Longest(), ())
-        decision = unfit.decide(found, self.berths.wanted, vain, self.budgets, place, self.gate, self.job.control.stop)
+        decision = unfit.decide(found, self.berths.wanted, vain, self.budgets, place, self.gate)
         if decision.final:
-            return End(exit_codes.STOPPED if self.job.control.stop else exit_codes.UNFIT_NODES, decision.reason,
-                       decision.name)  # fmt: skip
+            return End(exit_codes.UNFIT_NODES, decision.reason, decision.name)
         self.job.journal.event("decision", decision="requeue", attempt=None, exit_code=exit_codes.UNFIT_NODES,
-                               **_booked(decision))  # fmt: skip
+                               **decision.to_json())  # fmt: skip
         self.job.journal.say(f"decision: {decision.action}: {decision.reason}")
         self._exclude(decision, {"class": decision.name, "class_why": decision.reason})
-        self._wait(decision.delay_seconds)
+        if self._wait(decision.delay_seconds):
+            return None
         return self._back(decision, {"class": decision.name}, exit_codes.UNFIT_NODES, ())
 
     def _decide(self, attempts: Sequence[Mapping[str, Any]], longest: slot.Longest) -> Decision:
@@ -222,7 +228,7 @@ class Carrier:
 
     def _write_decision(self, record: Mapping[str, Any], decision: Decision) -> None:
         attempt = self.job.folder.attempt(int(record["attempt"]))
-        booked = _booked(decision)
+        booked = decision.to_json()
         attempt_record.write(self.job, attempt, {**record, "decision": booked})
         if not decision.final:
             kind = "requeue" if decision.requeues else "restart"
@@ -238,11 +244,13 @@ class Carrier:
         except OSError as error:
             self.job.journal.say(f"the excluded nodes are not on record for other runs: {error}")
 
-    def _blame(self, record: Mapping[str, Any]) -> None:
-        """Put on record which node failed first, whatever is decided of it; a drill's nodes are good."""
-        node, name = record.get("failed_node"), str(record.get("class"))
-        if node and name not in _NOBODYS and self.drill is None:
-            note_failure(self.job, str(node), name, str(record.get("class_why")), int(record["attempt"]))
+    def _exclude_unfit(self, found: Found) -> None:
+        """Have other runs, and later starts of this one, avoid the nodes that others stand in for here."""
+        if not found.failed or self.excluded is None or not self.excluded.most or self.job.control.stop is not None:
+            return  # a stop cuts the tries of a preflight short
+        for node in sorted({*found.failed} - {*self.excluded.nodes()}):
+            decision = Decision(policy.RESTART_ON_SPARE, found.failed[node], classes.NODE_FAILURE, (node,))
+            self._exclude(decision, {"class": decision.name, "class_why": decision.reason})
 
     def _before_next(self, decision: Decision, record: Mapping[str, Any]) -> None:
         """Clear the way for the next attempt here, and wait as long as was decided, unless asked to stop."""
@@ -256,10 +264,12 @@ class Carrier:
             self.job.journal.say(f"the next attempt in {decision.delay_seconds:.0f} s")
         self._wait(decision.delay_seconds)
 
-    def _wait(self, seconds: float) -> None:
+    def _wait(self, seconds: float) -> bool:
+        """Wait; return whether somebody asks for an end."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and self.job.control.stop is None:
             time.sleep(_POLL_SECONDS)
+        return self.job.control.stop is not None
 
     def _leave(self, decision: Decision, finished: Any, by_hand: Sequence[str]) -> End:
         return self._back(decision, finished.record, finished.outcome.exit_code or exit_codes.NOT_DONE, by_hand)
@@ -280,13 +290,6 @@ class Carrier:
         code = outcome.exit_code if outcome is not None else exit_codes.NOT_DONE
         reason = decision.reason if outcome is None else f"{outcome.reason}; {decision.reason}"
         return End(code or exit_codes.NOT_DONE, reason, decision.name)
-
-
-def _booked(decision: Decision) -> dict[str, Any]:
-    return {
-        "action": decision.action, "reason": decision.reason, "exclude": list(decision.exclude),
-        "delay_seconds": decision.delay_seconds, "class": decision.name,
-    }  # fmt: skip
 
 
 class _Ends(Exception):

@@ -16,8 +16,9 @@ from seatrial.supervise.step import Allocation
 
 _PATIENCE_SECONDS = 300.0  # for a controller that is away: the nodes are ours meanwhile
 _AGAIN_SECONDS = 3.0
-_NODE_STATE = re.compile(r"^NodeName=(\S+)\s(?:.*?\s)?State=([A-Z]+)", re.MULTILINE)
-_DOWN = ("DOWN", "FAIL", "FAILING", "ERROR", "UNKNOWN", "FUTURE")
+_NODE_STATE = re.compile(r"^NodeName=(\S+)\s(?:.*?\s)?State=([A-Z_+]+)", re.MULTILINE)
+_DOWN = ("DOWN", "ERROR", "UNKNOWN", "FUTURE")  # what it is
+_FAILS = {"FAIL", "FAILING"}  # may stand behind that: IDLE+FAIL, as seen on 24.11
 _FREE_PORT = "import socket; s = socket.socket(); s.bind(('', 0)); print(s.getsockname()[1])"
 
 
@@ -59,14 +60,19 @@ def nodes_now(environment: Mapping[str, str]) -> list[str]:
     return _run(["scontrol", "show", "hostnames", facts.nodes], environment).split()
 
 
-def down(nodes: Sequence[str], environment: Mapping[str, str]) -> frozenset[str]:
-    """Return which of ``nodes`` Slurm calls down. Without its answer none: that says nothing of a node."""
-    return parse_down(ask(["scontrol", "--oneliner", "show", "node", ",".join(nodes)], environment) or "")
+def down(nodes: Sequence[str], environment: Mapping[str, str], *, failing: bool = False) -> frozenset[str]:
+    """Return which of ``nodes`` Slurm calls down. Without its answer none: that says nothing of a node.
+
+    ``failing``: also those that somebody marked as about to fail; what runs there goes on until then.
+    """
+    said = ask(["scontrol", "--oneliner", "show", "node", ",".join(nodes)], environment) or ""
+    return parse_down(said, failing=failing)
 
 
-def parse_down(said: str) -> frozenset[str]:
-    """Return the nodes that ``scontrol show node`` calls down, or failed. Pure."""
-    return frozenset(name for name, state in _NODE_STATE.findall(said) if state in _DOWN)
+def parse_down(said: str, *, failing: bool = False) -> frozenset[str]:
+    """Return the nodes that ``scontrol show node`` calls down, or (``failing``) about to fail. Pure."""
+    states = {name: state.split("+") for name, state in _NODE_STATE.findall(said)}
+    return frozenset(name for name, words in states.items() if words[0] in _DOWN or (failing and _FAILS & {*words}))
 
 
 def _address(node: str, environment: Mapping[str, str]) -> str:

@@ -94,6 +94,13 @@ class Decision:
     exclude: tuple[str, ...] = ()
     delay_seconds: float = 0.0
 
+    def to_json(self) -> dict[str, Any]:
+        """Return it as it stands in records and events."""
+        return {
+            "action": self.action, "reason": self.reason, "exclude": list(self.exclude),
+            "delay_seconds": self.delay_seconds, "class": self.name,
+        }  # fmt: skip
+
     @property
     def requeues(self) -> bool:
         """The job goes back to the queue."""

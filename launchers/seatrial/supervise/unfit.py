@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Optional
+from typing import Any
 
 from seatrial.supervise import classes, policy
 from seatrial.supervise.berths import Found
@@ -12,18 +12,14 @@ from seatrial.supervise.policy import Budgets, Decision, Slot
 MOST_VAIN_STARTS = 5
 
 
-def decide(
-    found: Found, wanted: int, vain: int, budgets: Budgets, slot: Slot, gate: bool, stop: Optional[str] = None
-) -> Decision:
+def decide(found: Found, wanted: int, vain: int, budgets: Budgets, slot: Slot, gate: bool) -> Decision:
     """Return what follows: back to the queue without those nodes, where there is one, or the end.
 
     ``wanted``: how many nodes there must be; ``vain``: starts of the job before this one that met the same. A gate is
-    not repeated. What all nodes lack is no node's fault: none is left out for it. ``stop``: who asks for an end.
+    not repeated. What all nodes lack is no node's fault: none is left out for it.
     """
     why = "; ".join(f"{node}: {words}" for node, words in found.failed.items())
     reason = f"fit nodes: {found.fit}, needed: {wanted}" + (f" ({why})" if why else "")
-    if stop is not None:
-        return Decision(policy.STOP, f"asked to stop by {stop}; {reason}", classes.CANCELLED)
     if gate or not slot.can_requeue or vain >= MOST_VAIN_STARTS:
         more = f"; {vain} starts before it met the same" if vain else ""
         return Decision(policy.STOP, reason + more, classes.NODE_FAILURE)
