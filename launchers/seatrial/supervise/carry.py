@@ -119,6 +119,8 @@ class Carrier:
                 self._before_next(decision, last)
                 self._exclude(decision, last)
             return "requeued by hand" + (f", as after {forced}" if forced else "")
+        # A decision that no attempt of its own came before (nodes that were not fit) is the newer one.
+        exclude = (history.decision or last.get("decision") or {}).get("exclude") or ()
         if last.get("decision") is None:
             # Its supervisor was gone before it could decide: that is made up for here.
             decision = self._decide(history.counted, history.longest)
@@ -127,9 +129,8 @@ class Carrier:
                 raise _Ends(self._end(decision, None))
             self._exclude(decision, last)
             self._before_next(replace(decision, delay_seconds=0.0), last)
-        # A decision that no attempt of its own came before (nodes that were not fit) is the newer one.
-        decided = history.decision or last.get("decision") or {}
-        self._verify_exclusion(decided.get("exclude") or ())
+            exclude = decision.exclude
+        self._verify_exclusion(exclude)
         return f"requeued after {last.get('class')}"
 
     def _verify_exclusion(self, exclude: Sequence[str]) -> None:

@@ -150,14 +150,14 @@ class SrunRanks:
 
     def end(self, grace_seconds: float = 0.0) -> list[Ended]:
         """Give what still runs ``grace_seconds`` to end by itself, then kill the step. Returns as poll."""
+        if self._process is None:  # nothing was started
+            return []
         self._give_up_at = float("-inf")
         ended = self.poll()
         deadline = time.monotonic() + grace_seconds
         while self._running and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
             ended += self.poll()
-        if self._process is None:
-            return ended
         self._kill()
         known = {end.rank for end in ended}
         late = [Ended(rank, status, status == -signal.SIGKILL) for rank, status in self._said() if rank not in known]
