@@ -58,6 +58,7 @@ def test_a_node_is_left_out_and_let_back(runs: Path) -> None:
         ([*P, "--exclude", "n3,n4", "--reason", "x"], "not the name of a node"),
         ([*P, "--release", ""], "not the name of a node"),
         ([*P, "--exclude", "n3", "--release", "n3", "--reason", "x"], "at once"),
+        ([*P, "--release", "n9"], "n9 is not left out"),
         (["--profile", "gb200-8gpus", "--release", "n3"], "gb200-8gpus"),
         (["--reason", "x"], "are those of an exclusion"),
     ],

@@ -87,9 +87,9 @@ def test_all_are_fit_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         ([without("n3")], [NODES, ["n3"], ["n3"]], {"n3": ("no answer: its task ended without one",)}),
         ([lambda nodes: heard(nodes, set(nodes) & {"n1", "n2"}), lambda nodes: heard(nodes, ["n1"])],
          [NODES, ["n1", "n2"], ["n1"]], {"n1": ("disk: full",)}),
-        # What was found stays where the controller goes away meanwhile.
+        # Where the controller goes away meanwhile, a node has not been asked as often as it may fail.
         ([lambda nodes: heard(nodes, ["n2"]), lambda _: Heard([], 0, reached=False, in_time=False)],
-         [NODES, ["n2"], ["n2"]], {"n2": ("disk: full",)}),
+         [NODES, ["n2"], ["n2"]], {}),
     ],
 )  # fmt: skip
 def test_who_fails_is_asked_again(

@@ -37,15 +37,20 @@ BAD = Found(None, 1, {"n3": "gpus: 3 are visible"})
 def test_decide(
     found: Found, vain: int, slot: Slot, gate: bool, action: str, exclude: tuple[str, ...], name: str
 ) -> None:
-    decision = unfit.decide(found, 2, vain, Budgets(), slot, gate)
+    decision = unfit.decide(found, 2, vain, Budgets(), slot, gate, 4 if slot.may_exclude else 0)
     assert (decision.action, decision.exclude, decision.name) == (action, exclude, name)
     assert "fit nodes: 1, needed: 2" in decision.reason
     assert all(node in decision.reason for node in found.failed)
 
 
+def test_no_more_nodes_are_left_out_than_may_be() -> None:
+    found = Found(None, 1, dict.fromkeys(["n1", "n2", "n3"], "no answer"))
+    assert unfit.decide(found, 4, 0, Budgets(), Slot(), False, 1).exclude == ("n1",)
+
+
 def test_waits_grow_and_have_a_limit() -> None:
     budgets = Budgets(backoff=10.0, longest_backoff=60.0)
-    waits = [unfit.decide(BAD, 2, vain, budgets, Slot(), False).delay_seconds for vain in range(5)]
+    waits = [unfit.decide(BAD, 2, vain, budgets, Slot(), False, 4).delay_seconds for vain in range(5)]
     assert waits == [10.0, 20.0, 40.0, 60.0, 60.0]
 
 

@@ -27,7 +27,7 @@ def nodes(
     ] = None,
     reason: Annotated[Optional[str], typer.Option("--reason", metavar="TEXT", help="Why it is left out.")] = None,
     days: Annotated[
-        Optional[int], typer.Option("--days", min=1, help="For how long: recovery.exclusion_days of the profile.")
+        Optional[int], typer.Option("--days", min=1, max=3650, help="For how long: the profile says, if not this.")
     ] = None,
     release: Annotated[
         Optional[list[str]], typer.Option("--release", metavar="NODE", help="Leave it out no longer.")
@@ -55,9 +55,11 @@ def _show(folders: list[Path], profile: str | None, as_json: bool) -> None:
     found = {}
     for runs in folders:
         for name in [profile] if profile else _profiles(runs):
-            rows = node_rows(
-                read_lines(node_history.path_for(runs, name)), read_lines(exclusions.path_for(runs, name)), time.time()
-            )
+            past, avoided = node_history.path_for(runs, name), exclusions.path_for(runs, name)
+            try:
+                rows = node_rows(read_lines(past), read_lines(avoided), time.time())
+            except OSError as error:
+                raise SeatrialError(f"cannot read what is on record of nodes: {error}", file=past.parent) from error
             if rows:
                 found[str(runs), name] = rows
     if as_json:

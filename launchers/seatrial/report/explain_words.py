@@ -63,9 +63,14 @@ def goodput_words(goodput: Mapping[str, Any]) -> str:
     return f"goodput: {parts[0]} of the wall time, {parts[1]} without the queue"
 
 
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
 def preflight_words(one: Mapping[str, Any]) -> Iterator[str]:
     """Return a preflight in words: what it came to, and a line for each node that did not pass."""
-    nodes, failed, skipped = one["nodes"] or [], one["failed"] or {}, one["skipped"] or []
+    nodes, skipped = _list(one["nodes"]), _list(one["skipped"])
+    failed = one["failed"] if isinstance(one["failed"], dict) else {}
     if one["asked"] is False:
         yield "could not be made: nobody could be asked"
     else:
@@ -124,7 +129,7 @@ def _steps(one: Mapping[str, Any]) -> str:
     words += " so far" if one["live"] else ""
     if one["steps"]["replayed"]:
         words += f" ({one['steps']['replayed']} of them again)"
-    saved = one["saved_steps"] or []
+    saved = _list(one["saved_steps"])
     if saved:
         first = f"{len(saved)} checkpoints, the last " if len(saved) > 1 else ""
         words += f"; saved {first}{saved[-1]}"

@@ -56,7 +56,8 @@ class Facts:
     @property
     def step(self) -> int:
         """The last step on record; 0 before the first."""
-        return int(self.steps[-1].get("step") or 0) if self.steps else 0
+        step = self.steps[-1].get("step") if self.steps else 0
+        return step if isinstance(step, int) else 0
 
     @property
     def loss(self) -> float | None:

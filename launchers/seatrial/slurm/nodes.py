@@ -27,6 +27,10 @@ def change_nodes(
     if days is not None:
         data["recovery"] = dict(data["recovery"]) | {"exclusion_days": days}
     listed = Excluded(data, by)
+    avoided = listed.listed()
+    if unknown := sorted({*release} - {*avoided}):
+        raise SeatrialError(f"{unknown[0]} is not left out", key="--release", value=unknown[0],
+                            fix=f"one of {', '.join(sorted(avoided)) or 'none: no node is'}")  # fmt: skip
     try:
         listed.add(exclude, reason)
         listed.release(release)

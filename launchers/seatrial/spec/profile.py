@@ -20,7 +20,7 @@ Capability = Literal["segment", "gpus-per-node", "gres", "mem", "exclusive", "re
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class Container(_Model):
@@ -85,6 +85,9 @@ class Recovery(_Model):
         return self
 
 
+PREFLIGHT_CHECKS = ("gpus", "ecc", "xid", "nvlink", "imex", "folders", "image", "clock", "disk")
+
+
 class Preflight(_Model):
     """What each node must show before an attempt begins on it, one task a node.
 
@@ -94,11 +97,18 @@ class Preflight(_Model):
     """
 
     enabled: bool = True
-    tries: Positive = 3
-    seconds: Positive = 60
+    tries: Annotated[int, Field(ge=1, le=20)] = 3
+    seconds: Annotated[int, Field(ge=1, le=3600)] = 60
     clock_seconds: Annotated[float, Field(gt=0)] = 5.0
     node_local_gb: Annotated[float, Field(ge=0)] = 1.0
     commands: dict[str, Annotated[list[str], Field(min_length=1)]] = {}
+
+    @model_validator(mode="after")
+    def _own_names(self) -> Preflight:
+        taken = sorted(set(self.commands) & set(PREFLIGHT_CHECKS))
+        if taken:
+            raise ValueError(f"{taken[0]!r} is the name of a check of ours; give the site's own another name")
+        return self
 
 
 class Hang(_Model):

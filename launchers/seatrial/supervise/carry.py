@@ -7,7 +7,6 @@ import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
 from seatrial.errors import SeatrialError
@@ -15,6 +14,7 @@ from seatrial.run import records
 from seatrial.supervise import attempt_record, classes, drill, exit_codes, policy, slot, unfit
 from seatrial.supervise.attempt import run_attempt
 from seatrial.supervise.berths import Berths, Found, blame
+from seatrial.supervise.dependents import gate_refuses
 from seatrial.supervise.excluded import Excluded
 from seatrial.supervise.history import History, past_of, read_history
 from seatrial.supervise.nodes import job_nodes
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from seatrial.supervise.job import Job
 
 _POLL_SECONDS = 0.1
-_ADMITS = "PASS"
 _MOST_EXCLUSIONS = 5  # starts of a job after which a node that keeps coming is put up with
 _PATIENCE_SECONDS = 120.0
 
@@ -106,7 +105,8 @@ class Carrier:
 
     def _take_up(self, history: History) -> str:
         """Do what is due before the first attempt; return why that starts. Raises _Ends where none may."""
-        self._admitted()
+        if (refused := gate_refuses(self.job.spec)) is not None:
+            raise _Ends(End(exit_codes.DEPENDENCY_FAILED, refused, classes.DEPENDENCY_FAILED))
         last = history.records[-1] if history.records else None
         if last is None:
             self._verify_exclusion(history.decision.get("exclude") or ())
@@ -150,16 +150,6 @@ class Carrier:
             if returned.done:
                 raise _Ends(End(exit_codes.NOT_DONE, f"{words}; {returned.words}", classes.NODE_FAILURE, final=False))
 
-    def _admitted(self) -> None:
-        """A run that waited for a gate starts only where that gate has passed."""
-        admission = self.job.spec.get("admission") or {}
-        if admission.get("how") != "after-gate" or not admission.get("folder"):
-            return
-        verdict = (records.read_object(Path(str(admission["folder"])) / "verdict.json") or {}).get("verdict")
-        if verdict != _ADMITS:
-            reason = f"the gate {admission.get('gate')} did not pass: {verdict or 'it has no verdict'}"
-            raise _Ends(End(exit_codes.DEPENDENCY_FAILED, reason, classes.DEPENDENCY_FAILED))
-
     def _attempt(self, history: History, why: str) -> Any:
         """Run one attempt, unless a mistake or what is there already makes it needless: then the end."""
         target = self.job.target
@@ -190,7 +180,8 @@ class Carrier:
         """
         vain = unfit.vain_starts(records.read_objects(self.job.folder.events))
         place = self._slot(slot.Longest(), ())
-        decision = unfit.decide(found, self.berths.wanted, vain, self.budgets, place, self.gate)
+        most = self.excluded.most if self.excluded is not None else 0
+        decision = unfit.decide(found, self.berths.wanted, vain, self.budgets, place, self.gate, most)
         if decision.final:
             return End(exit_codes.UNFIT_NODES, decision.reason, decision.name)
         self.job.journal.event("decision", decision="requeue", attempt=None, exit_code=exit_codes.UNFIT_NODES,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Optional
 
 from seatrial.run import records
 from seatrial.run.layout import RunFolder
@@ -46,3 +47,14 @@ def _read(path: Path) -> list[dict[str, Any]]:
     except (OSError, ValueError):
         return []
     return [one for one in data if isinstance(one, dict)] if isinstance(data, list) else []
+
+
+def gate_refuses(spec: Mapping[str, Any]) -> Optional[str]:
+    """Return why a run that waited for a gate may not start: that has not passed; None where it may."""
+    admission = spec.get("admission") or {}
+    if admission.get("how") != "after-gate" or not admission.get("folder"):
+        return None
+    verdict = (records.read_object(Path(str(admission["folder"])) / "verdict.json") or {}).get("verdict")
+    if verdict == "PASS":
+        return None
+    return f"the gate {admission.get('gate')} did not pass: {verdict or 'it has no verdict'}"

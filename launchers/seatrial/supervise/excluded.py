@@ -32,8 +32,15 @@ class Excluded:
 
     def nodes(self) -> list[str]:
         """Return the nodes to avoid now: never more than ``most``, so the oldest gives way to a new one."""
-        found = [one.node for one in active(records.read_lines(self._path), time.time())]
+        found = self.listed()
         return found[-self.most :] if found and self.most else []
+
+    def listed(self) -> list[str]:
+        """Return all that are on record and have not expired, oldest first; none where it cannot be read."""
+        try:
+            return [one.node for one in active(records.read_lines(self._path), time.time())]
+        except OSError:  # somebody else's list, or a shared file system's bad moment: nothing to end a run for
+            return []
 
     @cached_property
     def most(self) -> int:

@@ -14,7 +14,7 @@ from seatrial.supervise.job_watch import look
 from seatrial.supervise.ranks import free_port
 from seatrial.supervise.step import Allocation
 
-_PATIENCE_SECONDS = 300.0  # for a controller that is away: the nodes are ours meanwhile
+_PATIENCE_SECONDS = 1800.0  # for a controller that is away: the nodes are ours meanwhile
 _AGAIN_SECONDS = 3.0
 _NODE_STATE = re.compile(r"^NodeName=(\S+)\s(?:.*?\s)?State=([A-Z_+]+)", re.MULTILINE)
 _DOWN = ("DOWN", "ERROR", "UNKNOWN", "FUTURE")  # what it is
@@ -42,7 +42,7 @@ def allocation(
         int(environment.get("SLURM_RESTART_COUNT") or 0),
         nodes,
         _address(nodes[0], environment),
-        _port(nodes[0], environment),
+        _port(nodes[0], environment, str(spec["profile"].get("host_python") or "python3")),
     )
 
 
@@ -81,12 +81,12 @@ def _address(node: str, environment: Mapping[str, str]) -> str:
     return match[1] if match else node
 
 
-def _port(node: str, environment: Mapping[str, str]) -> int:
+def _port(node: str, environment: Mapping[str, str], python: str) -> int:
     """Return a TCP port that is free on the node: asked here where this is the node, else by a step of one task."""
     if node in (environment.get("SLURMD_NODENAME"), socket.gethostname().partition(".")[0]):
         return free_port()
     words = ["srun", "--nodes=1", "--ntasks=1", f"--nodelist={node}", "--overlap", "--export=ALL"]
-    return int(_run([*words, "python3", "-c", _FREE_PORT], environment).split()[-1])
+    return int(_run([*words, python, "-c", _FREE_PORT], environment).split()[-1])
 
 
 def _run(words: Sequence[str], environment: Mapping[str, str]) -> str:

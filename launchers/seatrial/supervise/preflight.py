@@ -72,21 +72,23 @@ class _Preflight:
     def run(self, most: int, backoff: float) -> Report:
         began = time.monotonic()
         failed: Mapping[str, tuple[str, ...]] = {}
-        asked, tries, left = False, 0, list(self._nodes)
+        asked, tries, left = 0, 0, list(self._nodes)
         while left and tries < most and not self._stopped():
             if tries:
                 self._wait(backoff * 2 ** (tries - 1))
             found = self._try(left, f"preflight-{self._attempt:03d}-{tries}")
             tries += 1
             if found is not None:
-                asked, failed = True, found
+                asked, failed = asked + 1, found
                 left = [node for node in left if node in failed]
             left = [node for node in left if node not in self._lost]
         if self._stopped():
-            asked, failed = False, {}
+            asked, failed = 0, {}
+        elif left and asked < most:
+            failed = {}  # not proven: they were not asked as often as a node may fail
         failed = {node: words for node in self._nodes for words in [self._lost.get(node) or failed.get(node)] if words}
         seconds = time.monotonic() - began
-        return self._told(Report(self._nodes, failed, tuple(self._skipped), tries, seconds, asked))
+        return self._told(Report(self._nodes, failed, tuple(self._skipped), tries, seconds, asked > 0))
 
     def _try(self, nodes: Sequence[str], name: str) -> Optional[dict[str, tuple[str, ...]]]:
         """Ask once, and those that others kept from answering once more; None where nobody could be asked."""
@@ -114,7 +116,7 @@ class _Preflight:
             asked = [node for node in nodes if node not in self._lost]
             if not asked:
                 return None
-            heard = self._listen(asked, name, end)
+            heard = self._listen(asked, name, time.monotonic() + self._seconds)  # a step that begins has its full time
             refused = self._job.on_slurm and preflight_judge.refused(heard)
             if not refused or self._stopped() or time.monotonic() + _REFUSED_SECONDS > end:
                 break

@@ -12,18 +12,18 @@ from seatrial.supervise.policy import Budgets, Decision, Slot
 MOST_VAIN_STARTS = 5
 
 
-def decide(found: Found, wanted: int, vain: int, budgets: Budgets, slot: Slot, gate: bool) -> Decision:
+def decide(found: Found, wanted: int, vain: int, budgets: Budgets, slot: Slot, gate: bool, most: int) -> Decision:
     """Return what follows: back to the queue without those nodes, where there is one, or the end.
 
     ``wanted``: how many nodes there must be; ``vain``: starts of the job before this one that met the same. A gate is
-    not repeated. What all nodes lack is no node's fault: none is left out for it.
+    not repeated. ``most``: how many nodes may be left out; what all nodes lack is no node's fault.
     """
     why = "; ".join(f"{node}: {words}" for node, words in found.failed.items())
     reason = f"fit nodes: {found.fit}, needed: {wanted}" + (f" ({why})" if why else "")
     if gate or not slot.can_requeue or vain >= MOST_VAIN_STARTS:
         more = f"; {vain} starts before it met the same" if vain else ""
         return Decision(policy.STOP, reason + more, classes.NODE_FAILURE)
-    exclude = tuple(found.failed) if slot.may_exclude and not found.everywhere else ()
+    exclude = () if found.everywhere else tuple(found.failed)[:most]
     delay = min(budgets.backoff * 2.0 ** min(vain, 20), budgets.longest_backoff)
     action = policy.REQUEUE_EXCLUDING if exclude else policy.REQUEUE
     return Decision(action, reason, classes.NODE_FAILURE, exclude, delay)
