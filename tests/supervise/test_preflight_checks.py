@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from seatrial.spec.profile import PREFLIGHT_CHECKS, Preflight
 from seatrial.supervise import preflight_checks as checks
 from seatrial.supervise.preflight_checks import FAILED, OK, SKIPPED
 from seatrial.supervise.preflight_judge import parse
@@ -260,3 +261,11 @@ def test_what_is_read_on_the_host(container: dict[str, Any], readable: list[str]
         },
     }
     assert for_nodes(spec, tmp_path, Path("/code/rank.py"))["readable"] == ["/code/rank.py", *readable]
+
+
+def test_a_site_cannot_take_the_name_of_a_check_of_ours() -> None:
+    assert {*PREFLIGHT_CHECKS} == {*checks.GPU_CHECKS, *checks.HOST_CHECKS, "clock"}
+    for name in PREFLIGHT_CHECKS:
+        with pytest.raises(ValueError, match=f"'{name}' is the name of a check of ours"):
+            Preflight(commands={name: ["true"]})
+    assert Preflight(commands={"fabric": ["true"]}).commands == {"fabric": ["true"]}
