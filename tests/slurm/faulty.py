@@ -64,7 +64,7 @@ def happen(step, how: str) -> None:  # type: ignore[no-untyped-def]
         time.sleep(3600)
     while how == "loop":
         pass
-    if how == "stop":
+    while how == "stop":  # also when it is continued, to leave its stack
         os.kill(os.getpid(), signal.SIGSTOP)
     if how == "nan":
         step.poisoned = True

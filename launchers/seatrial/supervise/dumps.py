@@ -63,7 +63,7 @@ class Dumps:
         if missing and not self._hurry():
             self._ranks.signal(signal.SIGCONT)
             self._wait(missing)
-        time.sleep(_SETTLE_SECONDS)
+        self._settle()
         found = {rank: self._frames(rank) for rank in self._asked}
         return {rank: frames for rank, frames in found.items() if frames}, missing
 
@@ -81,6 +81,15 @@ class Dumps:
             if missing:
                 time.sleep(_POLL_SECONDS)
         return missing
+
+    def _settle(self) -> None:
+        """Wait until no log grows any more: on a loaded machine a dump is long in coming."""
+        deadline, before = time.monotonic() + self._quiet, [-1]
+        while (sizes := [_size(self._logs[rank]) for rank in self._asked]) != before:
+            if time.monotonic() > deadline or self._hurry():
+                return
+            before = sizes
+            time.sleep(_SETTLE_SECONDS)
 
     def _frames(self, rank: int) -> list[str]:
         try:
