@@ -12,7 +12,7 @@ from seatrial.errors import SeatrialError
 from seatrial.supervise.ask import ask, run
 from seatrial.supervise.job_watch import look
 from seatrial.supervise.ranks import free_port
-from seatrial.supervise.step import Allocation
+from seatrial.supervise.step import Allocation, beside_words, srun_environment
 
 _PATIENCE_SECONDS = 1800.0  # for a controller that is away: the nodes are ours meanwhile
 _AGAIN_SECONDS = 3.0
@@ -48,7 +48,7 @@ def allocation(
 
 def job_nodes(environment: Mapping[str, str]) -> list[str]:
     """Return all nodes of this job. Asks no daemon. Raises SeatrialError where the list cannot be read."""
-    return _run(["scontrol", "show", "hostnames", environment.get("SLURM_JOB_NODELIST", "")], environment).split()
+    return _names(environment.get("SLURM_JOB_NODELIST", ""), environment)
 
 
 def nodes_now(environment: Mapping[str, str]) -> list[str]:
@@ -57,7 +57,7 @@ def nodes_now(environment: Mapping[str, str]) -> list[str]:
     facts = look(environment.get("SLURM_JOB_ID", ""), environment)
     if facts is None or not facts.nodes:
         return job_nodes(environment)
-    return _run(["scontrol", "show", "hostnames", facts.nodes], environment).split()
+    return _names(facts.nodes, environment)
 
 
 def down(nodes: Sequence[str], environment: Mapping[str, str], *, failing: bool = False) -> frozenset[str]:
@@ -65,6 +65,8 @@ def down(nodes: Sequence[str], environment: Mapping[str, str], *, failing: bool 
 
     ``failing``: also those that somebody marked as about to fail; what runs there goes on until then.
     """
+    if not nodes:
+        return frozenset()  # asked for no node, scontrol tells of all that the cluster has
     said = ask(["scontrol", "--oneliner", "show", "node", ",".join(nodes)], environment) or ""
     return parse_down(said, failing=failing)
 
@@ -73,6 +75,10 @@ def parse_down(said: str, *, failing: bool = False) -> frozenset[str]:
     """Return the nodes that ``scontrol show node`` calls down, or (``failing``) about to fail. Pure."""
     states = {name: state.split("+") for name, state in _NODE_STATE.findall(said)}
     return frozenset(name for name, words in states.items() if words[0] in _DOWN or (failing and _FAILS & {*words}))
+
+
+def _names(listed: str, environment: Mapping[str, str]) -> list[str]:
+    return _run(["scontrol", "show", "hostnames", listed], environment).split()
 
 
 def _address(node: str, environment: Mapping[str, str]) -> str:
@@ -85,8 +91,8 @@ def _port(node: str, environment: Mapping[str, str], python: str) -> int:
     """Return a TCP port that is free on the node: asked here where this is the node, else by a step of one task."""
     if node in (environment.get("SLURMD_NODENAME"), socket.gethostname().partition(".")[0]):
         return free_port()
-    words = ["srun", "--nodes=1", "--ntasks=1", f"--nodelist={node}", "--overlap", "--export=ALL"]
-    return int(_run([*words, python, "-c", _FREE_PORT], environment).split()[-1])
+    words = [*beside_words("free-port", [node]), python, "-c", _FREE_PORT]
+    return int(_run(words, srun_environment(environment)).split()[-1])
 
 
 def _run(words: Sequence[str], environment: Mapping[str, str]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import socket
 import subprocess
 import time
@@ -18,6 +17,7 @@ from typing import Any, Optional
 
 from seatrial.run.layout import RunFolder
 from seatrial.supervise import notify_message
+from seatrial.supervise.ranks import kill_group
 
 SECONDS = 10.0  # for each try
 _TRIES, _WAIT_SECONDS = 2, 2.0  # of a webhook that did not answer, or cannot now
@@ -138,7 +138,6 @@ class Command:
     def _kill(self) -> None:
         process = self._process
         if process is not None and process.poll() is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
+            kill_group(process.pid)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(1.0)

@@ -5,11 +5,9 @@ Standard library, Python 3.9: they run with the node's own Python, outside of th
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import shutil
-import signal
 import stat
 import subprocess
 import tempfile
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
 from seatrial.supervise import preflight_nvidia as nvidia
+from seatrial.supervise.ranks import kill_group
 
 OK, FAILED, SKIPPED = "ok", "failed", "skipped"
 _IMEX_CHANNELS = Path("/dev/nvidia-caps-imex-channels")
@@ -159,8 +158,7 @@ def run(words: Sequence[str], seconds: float, environment: Optional[Mapping[str,
     try:
         output = process.communicate(timeout=seconds)[0].decode("utf-8", "replace")
     except subprocess.TimeoutExpired:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
+        kill_group(process.pid)
         return -1, f"{words[0]} did not end within {seconds:.0f} s"
     if process.returncode == 0:
         return 0, output

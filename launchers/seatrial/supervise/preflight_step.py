@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
 import subprocess
 import threading
 import time
@@ -16,6 +14,8 @@ from typing import Any, Optional
 from seatrial.supervise import preflight_node
 from seatrial.supervise.ask import ask, step_id
 from seatrial.supervise.preflight_judge import Heard, all_answered, was_reached
+from seatrial.supervise.ranks import kill_group
+from seatrial.supervise.step import beside_words
 
 PROGRAM = Path(preflight_node.__file__).resolve()
 _POLL_SECONDS = 0.02
@@ -24,12 +24,8 @@ _TERM_SECONDS, _READ_SECONDS, _SLURM_SECONDS = 1.0, 1.0, 10.0
 
 
 def srun_words(name: str, nodes: Sequence[str]) -> list[str]:
-    """Return srun's own words: a task on each of ``nodes``, outside of any container, beside whatever runs there."""
-    return [
-        "srun", f"--job-name={name}", f"--nodes={len(nodes)}", f"--ntasks={len(nodes)}", "--ntasks-per-node=1",
-        f"--nodelist={','.join(nodes)}", "--cpus-per-task=1", "--overlap", "--no-kill", "--kill-on-bad-exit=0",
-        "--wait=0", "--mpi=none", "--export=ALL",
-    ]  # fmt: skip
+    """Return srun's own words: a task on each of ``nodes``, none of which ends another."""
+    return [*beside_words(name, nodes), "--kill-on-bad-exit=0", "--wait=0", "--mpi=none"]
 
 
 def program_words(python: str, settings: Mapping[str, Any]) -> list[str]:
@@ -90,7 +86,6 @@ class Step:
             process.terminate()  # srun itself reaches the nodes: it kills all tasks
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_TERM_SECONDS)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
+        kill_group(process.pid)
         process.wait()
         return step is not None

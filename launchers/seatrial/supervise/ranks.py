@@ -89,7 +89,7 @@ class LocalRanks:
             if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
                 continue
             # Until it is reaped its number, and so its group's, is nobody else's.
-            _kill_group(process.pid)
+            kill_group(process.pid)
             ended.append(Ended(rank, process.wait(), False))
             del self._running[rank]
         return ended
@@ -114,7 +114,7 @@ class LocalRanks:
             time.sleep(_POLL_SECONDS)
             ended += self.poll()
         for process in self._running.values():
-            _kill_group(process.pid)
+            kill_group(process.pid)
         for rank, process in self._running.items():
             status = process.wait()
             ended.append(Ended(rank, status, status == -signal.SIGKILL))
@@ -135,7 +135,8 @@ def free_port() -> int:
     raise SeatrialError("no TCP port between 20000 and 32767 is free on 127.0.0.1")
 
 
-def _kill_group(pid: int) -> None:
+def kill_group(pid: int) -> None:
+    """Kill a process and what it has started, where it leads a group of its own. Never raises for one that is gone."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 

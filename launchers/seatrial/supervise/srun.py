@@ -17,7 +17,7 @@ from seatrial.supervise.ask import ask, step_id
 from seatrial.supervise.exits import read_exit_record
 from seatrial.supervise.nodes import allocation
 from seatrial.supervise.ranks import Ended
-from seatrial.supervise.step import jit_caches, rank_of_message, srun_words, step_environment, step_name
+from seatrial.supervise.step import beside_words, jit_caches, rank_of_message, srun_words, step_environment, step_name
 
 _SLURM_SECONDS = 30.0
 _SETTLE_SECONDS = 30.0  # for srun to end once every rank has left its record
@@ -142,10 +142,7 @@ class SrunRanks:
     def beside(self, command: Sequence[str], log: str, seconds: float) -> None:
         """Run a command on each node of the ranks, beside them; its output goes to ``log``-N.log, by node."""
         folder = str(self._attempt.path).replace("%", "%%")
-        words = [
-            "srun", "--overlap", f"--nodes={len(self.nodes)}", f"--ntasks={len(self.nodes)}", "--ntasks-per-node=1",
-            f"--nodelist={','.join(self.nodes)}", "--no-kill", "--cpus-per-task=1", f"--output={folder}/{log}-%n.log",
-        ]  # fmt: skip
+        words = [*beside_words(log, self.nodes), f"--output={folder}/{log}-%n.log"]
         ask([*words, *command], self._environment, seconds)
 
     def end(self, grace_seconds: float = 0.0) -> list[Ended]:

@@ -72,6 +72,15 @@ def srun_words(
     return [*words, *_container(spec, allocation, settings), *_numa(profile, command)]
 
 
+def beside_words(name: str, nodes: Sequence[str]) -> list[str]:
+    """Return srun and its options for a step of one task on each of ``nodes``: on the host itself, beside whatever runs
+    there, and not ended by what becomes of other nodes."""
+    return [
+        "srun", f"--job-name={name}", f"--nodes={len(nodes)}", f"--ntasks={len(nodes)}", "--ntasks-per-node=1",
+        f"--nodelist={','.join(nodes)}", "--cpus-per-task=1", "--overlap", "--no-kill", "--export=ALL",
+    ]  # fmt: skip
+
+
 def _container(spec: Mapping[str, Any], allocation: Allocation, settings: Mapping[str, str]) -> list[str]:
     """Return pyxis's options. One container a node for this allocation and restart count, reused by later attempts."""
     container = spec["profile"]["container"]

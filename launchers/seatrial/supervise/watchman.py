@@ -28,7 +28,7 @@ from seatrial.run.layout import RunFolder  # noqa: E402
 from seatrial.supervise.ask import ask  # noqa: E402
 from seatrial.supervise.job_watch import look  # noqa: E402
 from seatrial.supervise.nodes import down  # noqa: E402
-from seatrial.supervise.step import srun_environment  # noqa: E402
+from seatrial.supervise.step import beside_words, srun_environment  # noqa: E402
 
 EVENT = "batch_host_lost"
 _EVERY_SECONDS = 10.0
@@ -48,7 +48,10 @@ class Watchman:
         if not host or not others or (self._process is not None and self._process.poll() is None):
             return
         job, restart = self._environment.get("SLURM_JOB_ID", ""), self._environment.get("SLURM_RESTART_COUNT") or "0"
-        words = [*step_words(others[-1]), self._python, str(_HERE), str(self._folder), job, restart, host]
+        # Its output has nowhere to go once srun has died with the batch host.
+        silent = ["--input=none", "--output=/dev/null", "--error=/dev/null"]
+        program = [self._python, str(_HERE), str(self._folder), job, restart, host]
+        words = [*beside_words("watchman", others[-1:]), *silent, *program]
         try:
             self._process = subprocess.Popen(
                 words, env=srun_environment(self._environment), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -78,14 +81,6 @@ def watchman_of(job: Job) -> Optional[Watchman]:
     if not job.may_requeue or not profile.get("spare_nodes") or job.spec["kind"] == "gate":
         return None
     return Watchman(str(profile["host_python"]), job.folder.path, os.environ)
-
-
-def step_words(node: str) -> list[str]:
-    """Return srun and its options: one task on ``node`` that outlives other nodes and shares what the ranks have."""
-    return [
-        "srun", "--job-name=watchman", "--nodes=1", "--ntasks=1", f"--nodelist={node}", "--overlap", "--no-kill",
-        "--cpus-per-task=1", "--export=ALL", "--input=none", "--output=/dev/null", "--error=/dev/null",
-    ]  # fmt: skip
 
 
 def keep_watch(folder: RunFolder, job: str, restart: int, host: str, every: float = _EVERY_SECONDS) -> None:
