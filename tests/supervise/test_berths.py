@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from seatrial.run import node_history, records
 from seatrial.run.layout import RunFolder
-from seatrial.supervise import berths
+from seatrial.supervise import berths, nodes
 from seatrial.supervise.berths import Berths, choose
 from seatrial.supervise.control import Control
 from seatrial.supervise.job import Job
@@ -20,6 +21,7 @@ from seatrial.supervise.job_watch import JobWatch
 from seatrial.supervise.journal import Journal
 from seatrial.supervise.nodes import parse_down
 from seatrial.supervise.preflight import Report
+from tests.slurm_room.fakes import Reply, on_path
 
 
 @pytest.mark.parametrize(
@@ -74,6 +76,15 @@ def test_slurms_word_on_nodes(said: str, down: set[str]) -> None:
 
 def test_a_node_that_is_marked_to_fail_is_not_down() -> None:
     assert parse_down("NodeName=n1 State=MIXED+FAIL\nNodeName=n2 State=DOWN+FAIL\n") == {"n2"}
+
+
+def test_no_question_is_asked_about_no_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """scontrol would tell of all nodes of the cluster."""
+    fakes = on_path(tmp_path, monkeypatch)
+    fakes.script("scontrol", Reply("NodeName=n9 State=DOWN*\n"))
+    assert nodes.down([], os.environ) == frozenset()
+    assert not fakes.calls("scontrol")
+    assert nodes.down(["n9"], os.environ) == {"n9"}
 
 
 class Sea:
@@ -161,6 +172,16 @@ def test_a_mistake_is_no_failure_of_the_node_that_met_it_first(sea: Sea, name: s
     berths.blame(sea.job, {"failed_node": "n1", "class": name, "class_why": "so", "attempt": 0})
     path = node_history.path_for(sea.folder.path.parent, "rack")
     assert [one["what"] for one in records.read_objects(path)] == [name] * noted
+
+
+def test_a_job_without_spares_is_told_without_a_question(sea: Sea, monkeypatch: pytest.MonkeyPatch) -> None:
+    sea.now = ["n1", "n2"]
+    assert sea.berths.find(0).chosen == ("n1", "n2")
+    monkeypatch.setattr(berths, "nodes_now", lambda environment: pytest.fail("Slurm was asked"))
+    assert sea.berths.spares() == 0
+    assert sea.berths.job_nodes == ["n1", "n2"]
+    sea.berths.leave_out(["n2"])
+    assert sea.berths.job_nodes == ["n1"]
 
 
 def test_spares_are_what_is_alive_beside_the_ranks(sea: Sea) -> None:

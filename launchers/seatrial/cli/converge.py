@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from seatrial.cli import complete
-from seatrial.cli.gate import follow_gate, tell
+from seatrial.cli.gate import follow_first, follow_gate, tell
 from seatrial.cli.options import (
     AllowDirtyFlag,
     KindName,
@@ -124,8 +124,7 @@ def _check(spec: RunSpec, measured: Measured | None) -> None:
 def _both(gate_spec: RunSpec, spec: RunSpec, detach: bool, allow_dirty: bool, require_head: str | None) -> RunFolder:
     """Submit the gate and the run; unless detached, see the gate through. Returns the run's folder."""
     from seatrial.slurm.admission import Wanted, read_gate, require
-    from seatrial.slurm.after_gate import submit_after_gate, withdraw
-    from seatrial.slurm.client import Slurm
+    from seatrial.slurm.after_gate import submit_after_gate
     from seatrial.slurm.submit import submit
 
     steps = int(gate_spec.gate["steps"])
@@ -143,13 +142,8 @@ def _both(gate_spec: RunSpec, spec: RunSpec, detach: bool, allow_dirty: bool, re
         return folder
     pair = submit_after_gate(gate_spec, spec, allow_dirty=allow_dirty, require_head=require_head)
     typer.echo(f"gate's run folder: {pair.gate.folder.path}\nrun folder: {pair.run.folder.path}")
-    if not detach:
-        verdict = follow_gate(pair.gate, steps)
-        if verdict != "PASS":
-            typer.echo(
-                withdraw(pair.run.folder, f"the verdict of gate {pair.gate.folder.path.name} is {verdict}", Slurm())
-            )
-            raise typer.Exit(1)
+    if not detach and follow_first(pair, steps) != "PASS":
+        raise typer.Exit(1)
     return pair.run.folder
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from seatrial.cli.gate import follow_gate, tell
+from seatrial.cli.gate import follow_first, follow_gate, tell
 from seatrial.cli.options import EXIT_CODES
 from seatrial.cli.resolving import checked, found_gates, refuse_errors, runs_of
 from seatrial.errors import SeatrialError
@@ -73,19 +73,13 @@ def _reference(spec: RunSpec, named: str | None) -> RunFolder | None:
 
 def _after_its_gate(spec: RunSpec, disturbed: RunSpec, detach: bool, source: dict[str, Any]) -> Submission:
     """Submit the undisturbed gate and the drill that waits for it; unless detached, see the first one through."""
-    from seatrial.slurm.after_gate import withdraw
-    from seatrial.slurm.client import Slurm
     from seatrial.slurm.drill import submit_drill
 
     pair = submit_drill(spec, disturbed, **source)
     typer.echo(f"undisturbed run: {pair.gate.folder.path}")
     tell(pair.run)
     if not detach:
-        verdict = follow_gate(pair.gate, int(spec.gate["steps"]))
-        if verdict != "PASS":
-            why = f"the verdict of gate {pair.gate.folder.path.name} is {verdict}"
-            typer.echo(withdraw(pair.run.folder, why, Slurm()))
-        _go_on_after(verdict)
+        _go_on_after(follow_first(pair, int(spec.gate["steps"])))
     return pair.run
 
 

@@ -21,6 +21,7 @@ from seatrial.cli.resolving import checked, refuse_errors, resolved
 from seatrial.errors import SeatrialError
 
 if TYPE_CHECKING:
+    from seatrial.slurm.after_gate import Pair
     from seatrial.slurm.submit import Submission
 
 
@@ -92,6 +93,18 @@ def tell(submission: Submission) -> None:
     typer.echo(f"run folder: {submission.folder.path}")
     if submission.excluded:
         typer.echo(f"nodes left out: {', '.join(submission.excluded)} (seatrial nodes says why)")
+
+
+def follow_first(pair: Pair, steps: int) -> str:
+    """Follow the gate that a run waits for; return its verdict. The run is withdrawn where that is not PASS."""
+    from seatrial.slurm.after_gate import withdraw
+    from seatrial.slurm.client import Slurm
+
+    verdict = follow_gate(pair.gate, steps)
+    if verdict != "PASS":
+        why = f"the verdict of gate {pair.gate.folder.path.name} is {verdict}"
+        typer.echo(withdraw(pair.run.folder, why, Slurm()))
+    return verdict
 
 
 def follow_gate(submission: Submission, steps: int) -> str:

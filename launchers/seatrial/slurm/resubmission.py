@@ -9,11 +9,11 @@ from typing import Any
 from seatrial.errors import SeatrialError
 from seatrial.run.layout import RunFolder
 from seatrial.slurm import requeue_queue
-from seatrial.slurm.admission import read_gate
 from seatrial.slurm.client import CommandFailed, JobId, Slurm
 from seatrial.slurm.jobs import RunJob
 from seatrial.slurm.snapshot import verify_code
-from seatrial.slurm.submit import send
+from seatrial.slurm.submit import excluding, send
+from seatrial.supervise.dependents import gate_refuses
 
 
 class Resubmission:
@@ -27,7 +27,8 @@ class Resubmission:
         """Raises SeatrialError where no job may be submitted. Changes nothing. ``document``: spec.json."""
         requeue_queue.none_alive(self.run, self.slurm)
         verify_code(self.folder.path / "code")
-        _check_gate(document)
+        if (refused := gate_refuses(document)) is not None:
+            raise SeatrialError(refused, fix="submit both again: seatrial converge … --after-gate")
 
     def submit(self, script: Path, options: Sequence[str], known: Collection[str]) -> JobId:
         """Submit it held, and put it on record. ``known``: the run's earlier jobs. Raises SeatrialError, OSError."""
@@ -55,18 +56,4 @@ def options(exclude: Sequence[str]) -> list[str]:
 
     The job that an --after-gate run waited for is long over: what its verdict was is looked at before.
     """
-    return ["--dependency=singleton", *([f"--exclude={','.join(exclude)}"] if exclude else [])]
-
-
-def _check_gate(document: Mapping[str, Any]) -> None:
-    """A run that was to wait for a gate comes back only where that gate has passed."""
-    admission = document.get("admission") or {}
-    if admission.get("how") != "after-gate":
-        return
-    gate = read_gate(RunFolder(Path(str(admission.get("folder")))))
-    verdict = (gate.verdict or {}).get("verdict") if gate else None
-    if verdict != "PASS":
-        raise SeatrialError(
-            f"the gate {admission.get('gate')} that it waits for has not passed: {verdict or 'it has no verdict'}",
-            fix="submit both again: seatrial converge … --after-gate",
-        )
+    return ["--dependency=singleton", *excluding(exclude)]

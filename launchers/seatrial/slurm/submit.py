@@ -120,11 +120,16 @@ def submit(
 def _start_slurm(
     folder: RunFolder, run_id: str, slurm: Slurm, options: Sequence[str], excluded: Sequence[str]
 ) -> Submission:
-    words = ["sbatch", *options, *([f"--exclude={','.join(excluded)}"] if excluded else [])]
-    send(folder, lambda: slurm.submit([*words, str(folder.path / "batch.sh")], run_id), excluded=list(excluded))
+    words = ["sbatch", *options, *excluding(excluded), str(folder.path / "batch.sh")]
+    send(folder, lambda: slurm.submit(words, run_id), excluded=list(excluded))
     reference = job_reference(folder)
     alive = at_most_every(_ASK_SECONDS, lambda: not states([reference], slurm)[run_id].final)
     return Submission(folder, alive, tuple(excluded))
+
+
+def excluding(nodes: Sequence[str]) -> list[str]:
+    """Return sbatch's option that leaves ``nodes`` out; none where there are none."""
+    return [f"--exclude={','.join(nodes)}"] if nodes else []
 
 
 def start_local(folder: RunFolder, spec: RunSpec, **details: Any) -> submitit.Job[None]:

@@ -60,13 +60,14 @@ class Berths:
         self.wanted = int(job.spec["profile"].get("nodes") or 1)
         self._out: set[str] = set()
         self._last: tuple[str, ...] = ()
+        self._had: Optional[list[str]] = None  # the job's nodes at the last look; it never gets more
 
     def find(self, attempt: int, avoided: Collection[str] = ()) -> Found:
         """Have the nodes show what they have, and choose. Raises SeatrialError where the job's nodes are not known."""
         if not self._job.on_slurm:
             report = preflight(self._job, [platform.node()], attempt)
             return Found(None, len(report.healthy), self._note(report.failed, attempt))
-        alive = self._alive()
+        self._had = alive = self._alive()
         report = preflight(self._job, alive, attempt)
         everywhere = len(report.nodes) > 1 and not report.healthy
         failed = _in_words(report.failed) if everywhere else self._note(report.failed, attempt)
@@ -87,6 +88,8 @@ class Berths:
         """Return how many nodes could stand in for one of ``of`` (the last attempt's, where the supervisor is new)."""
         if not self._job.on_slurm or self._job.watch is None:
             return 0
+        if self._had is not None and len(self._had) <= self.wanted:
+            return 0  # told without a question: most jobs have none
         if self._job.control.terminated_at is not None:
             return 0  # Slurm ends the job: there is nothing to start here, and no time to ask
         alive = self._alive()
@@ -96,8 +99,8 @@ class Berths:
 
     @property
     def job_nodes(self) -> list[str]:
-        """The nodes that are neither lost nor left out."""
-        return self._alive()
+        """The nodes that were not lost at the last look, and are not left out."""
+        return [node for node in self._had or () if node not in self._out]
 
     def _alive(self) -> list[str]:
         return [node for node in nodes_now(os.environ) if node not in self._out]

@@ -83,12 +83,13 @@ class Carrier:
                 blame(self.job, finished.record)
             decision = self._decide([*history.counted, finished.record], history.longest)
             self._write_decision(finished.record, decision)
-            self._exclude(decision, finished.record)
+            self._exclude(decision.exclude, _class_of(finished.record))
             if decision.final:
                 return self._end(decision, finished.outcome)
             self.berths.leave_out(decision.exclude)
             if decision.requeues:
-                return self._leave(decision, finished, history.request.exclude)
+                code = finished.outcome.exit_code or exit_codes.NOT_DONE
+                return self._back(decision, finished.record, code, history.request.exclude)
             self._before_next(decision, finished.record)
             why = f"{decision.action} after {finished.record['class']}"
 
@@ -117,7 +118,7 @@ class Carrier:
                 decision = self._decide([{**last, "class": forced}], history.longest)
                 self.job.journal.say(f"a person calls attempt {last['attempt']} {forced}: {decision.reason}")
                 self._before_next(decision, last)
-                self._exclude(decision, last)
+                self._exclude(decision.exclude, _class_of(last))
             return "requeued by hand" + (f", as after {forced}" if forced else "")
         # A decision that no attempt of its own came before (nodes that were not fit) is the newer one.
         exclude = (history.decision or last.get("decision") or {}).get("exclude") or ()
@@ -127,7 +128,7 @@ class Carrier:
             self._write_decision(last, decision)
             if decision.final:
                 raise _Ends(self._end(decision, None))
-            self._exclude(decision, last)
+            self._exclude(decision.exclude, _class_of(last))
             self._before_next(replace(decision, delay_seconds=0.0), last)
             exclude = decision.exclude
         self._verify_exclusion(exclude)
@@ -187,7 +188,7 @@ class Carrier:
         self.job.journal.event("decision", decision="requeue", attempt=None, exit_code=exit_codes.UNFIT_NODES,
                                **decision.to_json())  # fmt: skip
         self.job.journal.say(f"decision: {decision.action}: {decision.reason}")
-        self._exclude(decision, {"class": decision.name, "class_why": decision.reason})
+        self._exclude(decision.exclude, f"{decision.name}: {decision.reason}")
         if self._wait(decision.delay_seconds):
             return None
         return self._back(decision, {"class": decision.name}, exit_codes.UNFIT_NODES, ())
@@ -228,11 +229,12 @@ class Carrier:
                                    exit_code=record.get("exit_code"), **booked)  # fmt: skip
             self.job.journal.say(f"decision: {decision.action}: {decision.reason}")
 
-    def _exclude(self, decision: Decision, record: Mapping[str, Any]) -> None:
-        if self.excluded is None or not decision.exclude or self.drill is not None:  # a drill's nodes are good
+    def _exclude(self, nodes: Sequence[str], why: str) -> None:
+        """Have other runs, and later starts of this one, avoid these nodes."""
+        if self.excluded is None or not nodes or self.drill is not None:  # a drill's nodes are good
             return
         try:
-            self.excluded.add(decision.exclude, f"{record.get('class')}: {record.get('class_why')}")
+            self.excluded.add(nodes, why)
         except OSError as error:
             self.job.journal.say(f"the excluded nodes are not on record for other runs: {error}")
 
@@ -241,8 +243,7 @@ class Carrier:
         if not found.failed or self.excluded is None or not self.excluded.most or self.job.control.stop is not None:
             return  # a stop cuts the tries of a preflight short
         for node in sorted({*found.failed} - {*self.excluded.nodes()}):
-            decision = Decision(policy.RESTART_ON_SPARE, found.failed[node], classes.NODE_FAILURE, (node,))
-            self._exclude(decision, {"class": decision.name, "class_why": decision.reason})
+            self._exclude((node,), f"{classes.NODE_FAILURE}: {found.failed[node]}")
 
     def _before_next(self, decision: Decision, record: Mapping[str, Any]) -> None:
         """Clear the way for the next attempt here, and wait as long as was decided, unless asked to stop."""
@@ -263,9 +264,6 @@ class Carrier:
             time.sleep(_POLL_SECONDS)
         return self.job.control.stop is not None
 
-    def _leave(self, decision: Decision, finished: Any, by_hand: Sequence[str]) -> End:
-        return self._back(decision, finished.record, finished.outcome.exit_code or exit_codes.NOT_DONE, by_hand)
-
     def _back(self, decision: Decision, record: Mapping[str, Any], code: int, by_hand: Sequence[str]) -> End:
         """Have the job run again."""
         exclude = sorted({*decision.exclude, *by_hand, *(self.excluded.nodes() if self.excluded else ())})
@@ -282,6 +280,10 @@ class Carrier:
         code = outcome.exit_code if outcome is not None else exit_codes.NOT_DONE
         reason = decision.reason if outcome is None else f"{outcome.reason}; {decision.reason}"
         return End(code or exit_codes.NOT_DONE, reason, decision.name)
+
+
+def _class_of(record: Mapping[str, Any]) -> str:
+    return f"{record.get('class')}: {record.get('class_why')}"
 
 
 class _Ends(Exception):

@@ -52,9 +52,9 @@ def _read(path: Path) -> list[dict[str, Any]]:
 def gate_refuses(spec: Mapping[str, Any]) -> Optional[str]:
     """Return why a run that waited for a gate may not start: that has not passed; None where it may."""
     admission = spec.get("admission") or {}
-    if admission.get("how") != "after-gate" or not admission.get("folder"):
+    if admission.get("how") != "after-gate":
         return None
     verdict = (records.read_object(Path(str(admission["folder"])) / "verdict.json") or {}).get("verdict")
     if verdict == "PASS":
         return None
-    return f"the gate {admission.get('gate')} did not pass: {verdict or 'it has no verdict'}"
+    return f"the gate {admission.get('gate')} that it waits for has not passed: {verdict or 'it has no verdict'}"
