@@ -14,6 +14,7 @@ from typing import IO, Any
 import pytest
 
 from seatrial.errors import SeatrialError
+from seatrial.run.layout import RunFolder
 from seatrial.sandbox import packages
 from seatrial.sandbox.cluster import Cluster, SandboxConfig, up
 from seatrial.sandbox.daemons import port_is_free
@@ -89,6 +90,14 @@ def cluster(machine: None) -> Iterator[Cluster]:
     """Slurm 24.11 with 18 nodes in one block, accounting, and a requeue delay of 10 s. Leave no job behind."""
     with clusters() as make:
         yield make()
+
+
+@pytest.fixture(scope="session")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """The run that nothing disturbs: what all others are compared with."""
+    from tests.slurm import voyages
+
+    return voyages.undisturbed(tmp_path_factory.mktemp("calm"))
 
 
 @pytest.fixture(scope="module")

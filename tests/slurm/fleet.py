@@ -72,10 +72,12 @@ def voyage(*, campaign: bool = False, **settings: Any) -> Callable[[Callable[[Se
 class Fleet:
     """Begins all voyages that this test run holds, and gives each one's end."""
 
-    def __init__(self, names: list[str], cluster: Cluster, make: Factory, root: Callable[[str], Path]) -> None:
+    def __init__(
+        self, names: list[str], cluster: Cluster, make: Factory, root: Callable[[str], Path], calm: RunFolder
+    ) -> None:
         self._cluster, self._make, self._root = cluster, make, root
         self._lock = threading.Lock()
-        self.calm = voyages.undisturbed(root("calm"))
+        self.calm = calm
         self._pool = ThreadPoolExecutor(AT_A_TIME)
         self._ends: dict[str, Future[None]] = {name: self._pool.submit(self._sail, name) for name in names}
 

@@ -19,11 +19,6 @@ STEP, LIMIT = 30, 8
 LOOK = 4.0  # a look takes 0.1 s; this machine has other work, too
 
 
-@pytest.fixture(scope="module")
-def calm(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    return voyages.undisturbed(tmp_path_factory.mktemp("calm"))
-
-
 @pytest.mark.parametrize("how", ["stop", pytest.param("loop", marks=pytest.mark.campaign)])
 def test_a_rank_that_stands_still(cluster: Cluster, calm: RunFolder, tmp_path: Path, how: str) -> None:
     sea = Sea(cluster, tmp_path, calm)

@@ -15,18 +15,12 @@ from seatrial.run import node_history, records
 from seatrial.run.layout import RunFolder
 from seatrial.sandbox.cluster import Cluster
 from tests.slurm import jobs, voyages
-from tests.slurm.fleet import adds_up
+from tests.slurm.fleet import Sea
 from tests.slurm.voyages import SAVES, STEPS
 
 pytestmark = pytest.mark.train
 
 SPARE = {"spare_nodes": 1}
-
-
-@pytest.fixture(scope="module")
-def calm(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """The run that nothing disturbs."""
-    return voyages.undisturbed(tmp_path_factory.mktemp("calm"))
 
 
 @contextlib.contextmanager
@@ -45,16 +39,6 @@ def nodes_of(folder: RunFolder) -> list[str]:
     return list(voyages.events(folder, "ranks_started")[-1]["nodes"])
 
 
-def ended_well(cluster: Cluster, folder: RunFolder, calm: RunFolder) -> list[dict[str, Any]]:
-    decision = voyages.arrive(folder)
-    assert decision["decision"] == "done", decision
-    found = voyages.attempts(folder)
-    adds_up(*found)
-    voyages.same_losses(folder, calm)
-    voyages.nothing_left(cluster, folder)
-    return found
-
-
 def unfit(folder: Path, node: str, how: str) -> dict[str, Any]:
     """A site's own check that fails on one node: it says so, or takes the whole preflight down with it."""
     script = folder / f"check-{how}"
@@ -69,7 +53,7 @@ def test_a_spare_takes_the_place_of_a_node_that_dies(cluster: Cluster, tmp_path:
     voyages.reach(folder, SAVES + 2)
     first, second = nodes_of(folder)
     with lost(cluster, second):
-        before, after = ended_well(cluster, folder, calm)
+        before, after = Sea(cluster, tmp_path, calm).ended_well(folder)
     assert (before["class"], before["failed_node"]) == ("node_failure", second)
     assert before["decision"]["action"] == "restart_on_spare"
     assert second not in after["nodes"] and first in after["nodes"]
@@ -85,7 +69,7 @@ def test_without_a_spare_the_job_is_requeued_without_the_node(
     voyages.reach(folder, SAVES + 2)
     _, second = nodes_of(folder)
     with lost(cluster, second):
-        before, after = ended_well(cluster, folder, calm)
+        before, after = Sea(cluster, tmp_path, calm).ended_well(folder)
     assert before["class"] == "node_failure"
     assert second not in after["nodes"]
     assert after["job"] == {**before["job"], "restart": 1, "host": after["job"]["host"]}
@@ -99,7 +83,7 @@ def test_the_batch_host_dies_and_the_watch_on_another_node_brings_the_job_back(
     voyages.reach(folder, SAVES + 2)
     host = voyages.events(folder, "ranks_started")[-1]["nodes"][0]
     with lost(cluster, host):
-        before, after = ended_well(cluster, folder, calm)
+        before, after = Sea(cluster, tmp_path, calm).ended_well(folder)
     assert [event["host"] for event in voyages.events(folder, "batch_host_lost")] == [host]
     assert (before["class"], after["job"]["restart"]) == ("node_failure", 1)
     assert host not in after["nodes"]
@@ -113,7 +97,7 @@ def test_a_node_that_fails_its_preflight_costs_no_attempt(
     job = voyages.job(folder)
     cluster.run("scontrol", "update", f"JobId={job}", "ReqNodeList=gb200-001")
     cluster.run("scontrol", "release", job)
-    (only,) = ended_well(cluster, folder, calm)
+    (only,) = Sea(cluster, tmp_path, calm).ended_well(folder)
     (event,) = voyages.events(folder, "preflight")
     assert (list(event["failed"]), event["tries"], len(event["nodes"])) == (["gb200-001"], 3, 3)
     assert "gb200-001" not in only["nodes"]
@@ -134,7 +118,7 @@ def test_without_a_spare_it_is_excluded_and_the_next_start_lacks_it(
     # A job that runs takes no such change.
     free = ("scontrol", "update", f"JobId={job}", "ReqNodeList=")
     jobs.until(lambda: cluster.run(*free).returncode == 0, "the job free to take any node", 60)
-    (only,) = ended_well(cluster, folder, calm)
+    (only,) = Sea(cluster, tmp_path, calm).ended_well(folder)
     (decision, _) = voyages.events(folder, "decision")
     assert (decision["action"], decision["exclude"], decision["attempt"]) == ("requeue_excluding", ["gb200-001"], None)
     assert (only["job"]["restart"], only["attempt"]) == (1, 0)

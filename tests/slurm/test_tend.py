@@ -22,6 +22,7 @@ from tests.cli.test_tend import AT_ONCE
 from tests.cli.verbs import verb
 from tests.slurm import jobs, voyages
 from tests.slurm.conftest import Factory
+from tests.slurm.fleet import Sea
 from tests.slurm.test_submission import ENDED, NANO, REPO, number, on_cluster, start
 from tests.slurm.test_verbs import settings
 from tests.slurm.voyages import events
@@ -109,20 +110,6 @@ def test_a_run_that_no_supervisor_takes_up_is_left_to_a_person(on_cluster: Clust
     assert not events(folder, "supervisor_started")
 
 
-@pytest.fixture(scope="module")
-def calm(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """The undisturbed run."""
-    return voyages.undisturbed(tmp_path_factory.mktemp("calm"))
-
-
-def ended_well(cluster: Cluster, folder: RunFolder, calm: RunFolder) -> list[dict[str, Any]]:
-    decision = voyages.arrive(folder)
-    assert decision["decision"] == "done", decision
-    voyages.same_losses(folder, calm)
-    voyages.nothing_left(cluster, folder)
-    return voyages.attempts(folder)
-
-
 @pytest.mark.train
 @pytest.mark.campaign
 def test_preempted_for_good_with_its_supervisor(make_cluster: Factory, tmp_path: Path, calm: RunFolder) -> None:
@@ -138,7 +125,7 @@ def test_preempted_for_good_with_its_supervisor(make_cluster: Factory, tmp_path:
     jobs.until(lambda: one(folder, cluster, dry_run=True).state == "PREEMPTED", "the end of the job")
     said = two_at_once(folder, cluster)
     assert sum(words.startswith("True False submitted as job") for words in said) == 1, said
-    lost, last = ended_well(cluster, folder, calm)
+    lost, last = Sea(cluster, tmp_path, calm).ended_well(folder)
     assert (lost["class"], lost["decision"]["action"]) == ("preempted", "requeue")
     assert "failure" not in lost["decision"]["reason"], "it used a budget"
     assert (last["class"], last["why"]) == ("complete", "requeued after preempted")
@@ -174,7 +161,7 @@ def test_a_running_job_that_has_lost_its_batch_host(make_cluster: Factory, tmp_p
     found = one(folder, cluster)
     assert (found.action, found.done) == ("requeue", True), found
     assert not one(folder, cluster).done, "it was requeued already"
-    lost, *_, last = ended_well(cluster, folder, calm)
+    lost, *_, last = Sea(cluster, tmp_path, calm).ended_well(folder)
     assert (lost["class"], lost["failed_node"]) == ("node_failure", host)
     assert (last["class"], last["job"]["id"], host in last["nodes"]) == ("complete", only, False)
     assert [event["action"] for event in events(folder, "tended")] == ["requeue"]

@@ -27,12 +27,12 @@ pytestmark = pytest.mark.train
 
 @pytest.fixture(scope="module")
 def fleet(
-    request: pytest.FixtureRequest, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory, calm: RunFolder
 ) -> Iterator[Fleet]:
     items = [item for item in request.session.items if item.path == Path(__file__)]
     names = [item.callspec.params["name"] for item in items if hasattr(item, "callspec")]
     with clusters() as make:
-        fleet = Fleet(names, cluster, make, lambda name: tmp_path_factory.mktemp(name))
+        fleet = Fleet(names, cluster, make, lambda name: tmp_path_factory.mktemp(name), calm)
         yield fleet
         fleet.close()
 
