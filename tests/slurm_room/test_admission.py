@@ -122,8 +122,8 @@ def test_the_training_code_counts_and_the_rest_does_not(tmp_path: Path, monkeypa
 def test_the_image(tmp_path: Path) -> None:
     digest = "sha256:" + "a" * 64
     assert image_identity(None) is None
-    assert image_identity(f"nvcr.io#nvidia/nemo@{digest}") == digest
-    assert image_identity("nvcr.io#nvidia/nemo:25.11") == "nvcr.io#nvidia/nemo:25.11"
+    assert image_identity(f"registry.example#nvidia/nemo@{digest}") == digest
+    assert image_identity("registry.example#nvidia/nemo:25.11") == "registry.example#nvidia/nemo:25.11"
     file = tmp_path / "nemo.sqsh"
     file.write_text("an image")
     os.utime(file, ns=(1, 1))

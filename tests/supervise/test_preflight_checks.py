@@ -122,7 +122,7 @@ def test_a_run_folder_that_is_gone_or_full(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("image", "expected"),
     [
-        ("nvcr.io/nvidia/nemo:25.11", (SKIPPED, "a reference to a registry")),
+        ("registry.example/nvidia/nemo:25.11", (SKIPPED, "a reference to a registry")),
         ("/no/image.sqsh", (FAILED, "cannot read /no/image.sqsh: No such file or directory")),
         ("{}/whole.sqsh", (OK, "")),
         ("{}/empty.sqsh", (FAILED, "cannot read {}/empty.sqsh: it is empty")),
