@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell command -v python3.12 || command -v ~/.pyenv/versions/3.12*/bin/python3.12 | tail -n 1)
 READY := $(VENV)/.ready
 
-# What tests use beside Python: shellcheck for batch scripts, a C compiler for the sandbox's stand-in of pyxis.
-PROGRAMS := shellcheck:shellcheck cc:gcc
+# What tests use beside Python: shellcheck for batch scripts, a C compiler for the sandbox's stand-in of pyxis,
+# Chromium for the pages.
+PROGRAMS := shellcheck:shellcheck cc:gcc chromium:chromium
 
 .PHONY: system gate test test-host test-slurm setup lint unit train campaign benchmarks schema golden lock clean
 
