@@ -46,6 +46,8 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
      "would be written down"),
     ({"profile": {"notify": {"webhook": "HOOK"}, "env": {"pass": ["HOOK"], "set": {}}}}, "profile.notify.webhook",
      "gives it to the ranks"),
+    ({"profile": {"wandb": {"enabled": True, "key": "TEAM_KEY"}}, "env": {"TEAM_KEY": "k"}}, "profile.wandb.key",
+     "would be written down"),
     # segment
     ({"profile": {"segment": None}}, "profile.segment", "spans 2 nodes"),
     ({"profile": {"slurm": {"capabilities": []}}}, "profile.segment", "does not know --segment"),

@@ -31,7 +31,7 @@ from seatrial.check.schedule import (
     check_saves,
     note_tokens,
 )
-from seatrial.check.site import check_notify, check_site_values, note_rehearsal
+from seatrial.check.site import check_notify, check_site_values, check_wandb, note_rehearsal
 from seatrial.check.storage import check_storage
 from seatrial.check.topology import check_expert_groups, check_nvlink_domain, check_segment, check_world
 from seatrial.check.vocabulary import check_vocabulary
@@ -40,7 +40,8 @@ from seatrial.spec.runspec import RunSpec
 Check = Callable[[RunSpec], Iterable[Finding]]
 
 CHECKS: tuple[Check, ...] = (
-    check_site_values, check_notify, check_world, check_batch, check_expert_groups, check_nvlink_domain, check_segment,
+    check_site_values, check_notify, check_wandb, check_world, check_batch, check_expert_groups,
+    check_nvlink_domain, check_segment,
     check_dispatcher, check_hybridep_sizes, check_hybridep_environment, check_hybridep_numbers,
     check_eager, check_learned_routing, check_router, check_sequence, check_heads, check_layers, check_interleaving,
     check_by_iterations, check_learning_rate, check_saves, check_evaluations,

@@ -40,6 +40,15 @@ def check_notify(spec: RunSpec) -> Iterator[Finding]:
                       value=name)  # fmt: skip
 
 
+def check_wandb(spec: RunSpec) -> Iterator[Finding]:
+    """The key of W&B is a secret: it is named, and never on record."""
+    wanted = spec.profile.get("wandb") or {}
+    name = wanted.get("key")
+    if wanted.get("enabled") and name in spec.environment:
+        yield profile(spec, "wandb.key", "its value would be written down, as profile.env.set or the recipe's env does",
+                      "leave it out there: the ranks get it from the submitting shell", value=name)  # fmt: skip
+
+
 def note_rehearsal(spec: RunSpec) -> Iterator[Finding]:
     """Say that a rehearsal is one."""
     if spec.rehearsal:

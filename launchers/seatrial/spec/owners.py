@@ -13,7 +13,8 @@ RUN_CONTROLS = frozenset({
 RUN_OWNED = frozenset({
     "save", "load", "ckpt_step", "exit_on_missing_checkpoint", "exit_signal", "exit_signal_handler",
     "exit_duration_in_mins", "exit_interval", "tensorboard_dir", "data_cache_path", "distributed_timeout_minutes",
-    "distributed_backend", "skip_train", "rank", "local_rank", "world_size", "wandb_save_dir", "save_retain_interval",
+    "distributed_backend", "skip_train", "rank", "local_rank", "world_size", "save_retain_interval",
+    "wandb_project", "wandb_exp_name", "wandb_entity", "wandb_save_dir",
 })  # fmt: skip
 
 # What a rehearsal may change: sizes, expert parallelism and batch, evaluation iterations, data and tokenizer ...

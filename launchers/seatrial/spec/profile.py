@@ -144,6 +144,19 @@ class Notify(_Model):
     events: list[Told] = ["start", "decision", "done", "stop"]
 
 
+class Wandb(_Model):
+    """Weights & Biases, for runs that ask for it: TensorBoard's scalars go there too.
+
+    ``key``: the NAME of the variable that holds the API key (it is a secret); offline, no key is needed.
+    """
+
+    enabled: bool = False
+    project: Annotated[str, Field(pattern=r"^[^/\\#?%:]{1,128}$")] = "seatrial"
+    entity: str | None = None
+    mode: Literal["online", "offline"] = "online"
+    key: VariableName = "WANDB_API_KEY"
+
+
 class Profile(_Model):
     """A cluster profile. Counts of GPUs are per node unless said otherwise."""
 
@@ -179,6 +192,7 @@ class Profile(_Model):
     preflight: Preflight = Preflight()
     hang: Hang = Hang()
     notify: Notify = Notify()
+    wandb: Wandb = Wandb()
 
 
 @dataclass(frozen=True)
@@ -269,7 +283,7 @@ def _keys(parents: Sequence[str]) -> list[str]:
     model: Any = Profile
     parts = {
         "container": Container, "env": Environment, "paths": Paths, "slurm": SlurmSite, "recovery": Recovery,
-        "preflight": Preflight, "hang": Hang, "notify": Notify,
+        "preflight": Preflight, "hang": Hang, "notify": Notify, "wandb": Wandb,
     }  # fmt: skip
     for parent in parents:
         model = parts.get(parent, model)
