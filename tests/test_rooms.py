@@ -21,7 +21,8 @@ ROOMS: dict[str, tuple[set[str], set[str]]] = {
     "supervise": ({"run", "judge"}, set()),
     "train": (
         {"run"},
-        {"torch", "megatron", "packaging", "deep_ep", "transformer_engine", "mamba_ssm", "causal_conv1d", "fla"},
+        {"torch", "megatron", "packaging", "deep_ep", "transformer_engine", "mamba_ssm", "causal_conv1d", "fla"}
+        | {"wandb"},
     ),
     "spec": ({"data"}, LOGIN),
     "check": ({"spec", "data", "run"}, LOGIN),

@@ -109,6 +109,14 @@ def test_what_else_may_lack(fact: dict[str, Any], words: str) -> None:
     assert [f.rule for f in judge_image(spec, facts) if f.severity == "error"] == [words]
 
 
+def test_wandb_is_needed_where_it_is_asked_for() -> None:
+    spec = spec_of(wandb="{enabled: true, mode: offline}")
+    lacking = good(spec, wandb={"state": "missing", "words": "ModuleNotFoundError"})
+    (found,) = [f for f in judge_image(spec, lacking) if f.severity != "note"]
+    assert (found.severity, found.value) == ("error", "wandb") and "profile.wandb.enabled=false" in found.fix
+    assert "wandb" not in question(spec_of())
+
+
 def test_needs_are_those_of_the_ranks() -> None:
     """The ranks hold their own list against Megatron's arguments: both must name the same modules."""
     for recipe in recipe_names():
@@ -123,7 +131,7 @@ def test_needs_are_those_of_the_ranks() -> None:
 
 def test_versions_are_those_of_the_project() -> None:
     project = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
-    asked = [line for extra in ("gpu", "train") for line in project["optional-dependencies"][extra]]
+    asked = [line for extra in ("gpu", "train", "wandb") for line in project["optional-dependencies"][extra]]
     for recipe in recipe_names():
         for need in needs_of(spec_of(recipe)):
             if need.least:

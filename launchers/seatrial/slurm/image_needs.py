@@ -31,10 +31,14 @@ _EVERY = (
     Need("torch", "torch", "every run", _TRAIN),
     Need("einops", "einops", "Mamba and gated delta net layers", _TRAIN),
     Need("psutil", "psutil", "Megatron's loop", _TRAIN),
+    Need("tensorboard", "tensorboard", "the scalars of every run", _TRAIN),
     Need("megatron.core", "megatron-core", "every run", _TRAIN),
     Need("megatron.training", "megatron-core", "every run", _TRAIN),
 )
 _HUGGING_FACE = Need("transformers", "transformers", "tokenizer_type HuggingFaceTokenizer", _TRAIN, "4.57")
+_WANDB = Need(
+    "wandb", "wandb", "profile.wandb", "pip install 'seatrial[wandb]', or --set profile.wandb.enabled=false", "0.22"
+)
 _TRANSFORMER_ENGINE = Need(
     "transformer_engine.pytorch", "transformer-engine", "the layers", "pip install 'transformer-engine[pytorch]'", "2.8"
 )
@@ -56,6 +60,8 @@ def needs_of(spec: RunSpec) -> list[Need]:
     needs = list(_EVERY)
     if spec.get("tokenizer_type") == "HuggingFaceTokenizer":
         needs.append(_HUGGING_FACE)
+    if (spec.profile.get("wandb") or {}).get("enabled"):
+        needs.append(_WANDB)
     if spec.rehearsal:
         return needs
     if spec.get("transformer_impl", "transformer_engine") == "transformer_engine":

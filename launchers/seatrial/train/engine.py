@@ -34,7 +34,7 @@ def _pretrain(plan: Plan, place: Place, on_listening: Callable[[], None]) -> Non
     from megatron.training import pretrain
     from megatron.training.argument_utils import pretrain_cfg_container_from_args
 
-    from . import arguments, data, drill, models, requirements
+    from . import arguments, data, drill, models, requirements, trackers
     from .evidence import Evidence
     from .forward import ForwardStep
 
@@ -46,6 +46,7 @@ def _pretrain(plan: Plan, place: Place, on_listening: Callable[[], None]) -> Non
         transform = te_to_local
     else:
         requirements.check_gpu(parsed)
+    trackers.install(plan, place)
     args = arguments.set_up(plan.arguments)
     on_listening()
     data.use_shipped_helpers()

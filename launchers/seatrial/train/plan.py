@@ -24,10 +24,18 @@ class Fault:
 
 
 @dataclass(frozen=True)
+class Tracker:
+    """What the rank that logs to Weights & Biases needs: the NAME of the key's variable, None offline; variables."""
+
+    key: str | None
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class Plan:
     """What one attempt runs. Paths are absolute; ``schedule_iters`` counts the steps that datasets are sized for.
 
-    ``drill``: the fault that is put into this attempt, None for none.
+    ``drill``: the fault that is put into this attempt, None for none. ``tracker``: None where W&B is not asked for.
     """
 
     run_id: str
@@ -42,6 +50,7 @@ class Plan:
     schedule_iters: int
     environment: Mapping[str, str]
     drill: Fault | None = None
+    tracker: Tracker | None = None
 
 
 @dataclass(frozen=True)
@@ -82,8 +91,9 @@ def plan_from_json(document: Any, *, file: object = None) -> Plan:
             stop_file=Path(document["stop_file"]),
             exit_signal=str(document["exit_signal"]),
             schedule_iters=int(document["schedule_iters"]),
-            environment={str(name): str(value) for name, value in document["environment"].items()},
+            environment=_variables(document["environment"]),
             drill=_fault(document.get("drill")),
+            tracker=_tracker(document.get("wandb")),
         )
     except KeyError as error:
         raise SeatrialError("the plan lacks a key", file=file, key=str(error.args[0])) from error
@@ -100,6 +110,16 @@ def _fault(data: Any) -> Fault | None:
     if data is None:
         return None
     return Fault(str(data["fault"]), int(data["step"]), tuple(int(rank) for rank in data["ranks"]))
+
+
+def _tracker(data: Any) -> Tracker | None:
+    if data is None:
+        return None
+    return Tracker(None if data["key"] is None else str(data["key"]), _variables(data["environment"]))
+
+
+def _variables(data: Any) -> dict[str, str]:
+    return {str(name): str(value) for name, value in data.items()}
 
 
 def set_place(environment: MutableMapping[str, str]) -> None:

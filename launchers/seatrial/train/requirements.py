@@ -22,6 +22,7 @@ TRAINING = (
     Requirement("megatron.training", "every run", "pip install 'seatrial[train]'"),
     Requirement("einops", "Mamba and gated delta net layers", "pip install 'seatrial[train]'"),
     Requirement("psutil", "Megatron's loop", "pip install 'seatrial[train]'"),
+    Requirement("tensorboard", "the scalars of every run", "pip install 'seatrial[train]'"),
 )
 TRANSFORMER_ENGINE = Requirement(
     "transformer_engine", "the layers", "pip install 'transformer-engine[pytorch]' (in the container image)"
