@@ -70,6 +70,10 @@ def lines(text: str) -> list[str]:
         ("gb200-8gpu", "gate", [("slurm.signal_lead_seconds", "90")], ["--signal=B:USR2@90"], []),
         ("gb200-8gpu", "gate", [("notify.webhook", "HOOK")],
          ["--export=HOME,LANG,LOGNAME,PATH,SHELL,TERM,USER,HF_TOKEN,WANDB_API_KEY,HOOK"], []),
+        ("gb200-8gpu", "gate", [("wandb", "{enabled: true, key: TEAM_KEY}")],
+         ["--export=HOME,LANG,LOGNAME,PATH,SHELL,TERM,USER,HF_TOKEN,WANDB_API_KEY,TEAM_KEY"], []),
+        ("gb200-8gpu", "gate", [("wandb", "{enabled: true, mode: offline, key: TEAM_KEY}")],
+         ["--export=HOME,LANG,LOGNAME,PATH,SHELL,TERM,USER,HF_TOKEN,WANDB_API_KEY"], []),
     ],
 )  # fmt: skip
 def test_directives(

@@ -15,6 +15,7 @@ from seatrial.errors import SeatrialError
 from seatrial.run.layout import RunFolder
 from seatrial.spec.owners import RUN_OWNED as REFUSED_IN_RECIPES
 from seatrial.spec.schema import load_schema
+from seatrial.supervise import trackers
 from seatrial.supervise.environment import local_rank_environment
 from seatrial.supervise.plan import EXIT_SIGNAL, RUN_OWNED, make_plan, run_arguments, value
 from seatrial.supervise.ranks import LocalRanks, free_port
@@ -72,7 +73,7 @@ def test_ours_are_megatrons_arguments_and_refused_in_recipes(
     for name in RUN_OWNED:
         assert schema.argument(name)
     if resume:
-        assert given == RUN_OWNED
+        assert given == RUN_OWNED - trackers.OWNED
 
 
 def test_a_rank_believes_no_outer_launcher() -> None:

@@ -60,6 +60,9 @@ def test_container_options() -> None:
         "--container-env=HF_TOKEN,MASTER_ADDR,MASTER_PORT,USE_MNNVL",
     ):  # fmt: skip
         assert word in found
+    wandb = {"enabled": True, "mode": "online", "key": "TEAM_KEY"}
+    found = words(container={"image": "/images/nemo.sqsh", "mounts": [], "python": "python3"}, wandb=wandb)
+    assert "--container-env=HF_TOKEN,MASTER_ADDR,MASTER_PORT,TEAM_KEY,USE_MNNVL" in found
 
 
 def test_environment() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,6 +59,10 @@ def checked(spec: RunSpec, *, ask_slurm: bool = True, measured: Measured | None 
 
     prepare(spec)
     findings = list(run_checks(spec))
+    if spec.profile["executor"] == "local":
+        from seatrial.slurm.check_trackers import check_trackers
+
+        findings += check_trackers(spec, os.environ)
     if spec.kind == "convergence" and not any(f.severity == "error" for f in findings):
         from seatrial.check.estimate import estimate, judge_estimate
 

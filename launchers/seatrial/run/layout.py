@@ -125,6 +125,11 @@ class RunFolder:
     def data_cache(self) -> Path:
         return self.path / "data_cache"
 
+    @property
+    def second_pass(self) -> SecondPass:
+        """Where a gate's resume check writes."""
+        return SecondPass(self.path / "resume_check")
+
     def attempt(self, number: int) -> Attempt:
         """Return attempt ``number`` (from 0), whether or not it exists."""
         return Attempt(self.path / "attempts" / f"{number:03d}", number)
@@ -137,9 +142,32 @@ class RunFolder:
     def new_attempt(self) -> Attempt:
         """Make the next attempt's folder."""
         attempts = self.attempts()
-        attempt = self.attempt(attempts[-1].number + 1 if attempts else 0)
+        attempt = self.attempt(attempts[-1].number + 1 if attempts else self._first)
         attempt.path.mkdir(mode=0o700)
         return attempt
+
+    @property
+    def _first(self) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
+class SecondPass(RunFolder):
+    """A root of its own inside a gate's folder: what its resume check logs, records and saves."""
+
+    @property
+    def first_pass(self) -> RunFolder:
+        """The gate's folder."""
+        return RunFolder(self.path.parent)
+
+    @property
+    def data_cache(self) -> Path:
+        return self.first_pass.data_cache
+
+    @property
+    def _first(self) -> int:
+        """Attempts are numbered on, so that no name of a step or container stands twice."""
+        return len(self.first_pass.attempts())
 
 
 def glob_escape(text: str) -> str:

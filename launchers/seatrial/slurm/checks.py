@@ -16,6 +16,7 @@ from seatrial.slurm.check_facts import Site, ask, for_a_person
 from seatrial.slurm.check_files import check_files
 from seatrial.slurm.check_policy import check_policy
 from seatrial.slurm.check_size import check_nodes, check_time, check_user_limit, fitting_nodes, nodes_needed
+from seatrial.slurm.check_trackers import check_trackers
 from seatrial.slurm.client import Slurm
 from seatrial.slurm.facts import Partition
 from seatrial.slurm.script import batch_script
@@ -39,7 +40,7 @@ def slurm_findings(spec: RunSpec, slurm: Slurm, run_id: str) -> list[Finding]:
     spec = placed(spec)
     quick = for_a_person(slurm)
     site = ask(quick)
-    found = list(check_files(spec, slurm.environment))
+    found = [*check_files(spec, slurm.environment), *check_trackers(spec, slurm.environment)]
     if site.config is None:
         return [*found, *_unasked(spec, site)]
     out_of_service = any(_out_of_service(spec, site, partition) for partition in chosen_partitions(spec, site))

@@ -11,6 +11,7 @@ from typing import Any
 from seatrial.errors import SeatrialError
 from seatrial.slurm.snapshot import python_path
 from seatrial.spec.runspec import RunSpec
+from seatrial.supervise import trackers
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 # What a login shell's environment gives the job; everything else it must ask for by name.
@@ -78,17 +79,18 @@ def directives(spec: RunSpec, run_id: str, folder: str, dependency: str | None =
         ("open-mode", "append"),
         ("chdir", folder),
         ("output", f"{folder.replace('%', '%%')}/batch-%j.log"),
-        ("export", ",".join(dict.fromkeys([*_EXPORTED, *profile["env"]["pass"], *_of_supervisor(profile)]))),
+        ("export", ",".join(dict.fromkeys([*_EXPORTED, *profile["env"]["pass"], *_secret_names(profile)]))),
     ]
     kept = [(name, value) for name, value in wanted if value is not False]
     _demand(kept, slurm["capabilities"], spec)
     return kept
 
 
-def _of_supervisor(profile: Mapping[str, Any]) -> list[str]:
-    """Return the names of variables that the supervisor needs, and keeps from the ranks."""
-    webhook = (profile.get("notify") or {}).get("webhook")
-    return [webhook] if webhook else []
+def _secret_names(profile: Mapping[str, Any]) -> list[str]:
+    """Return the names of the variables that the profile names outside env.pass: the webhook's, which the supervisor
+    keeps from the ranks, and that of the ranks' key for W&B."""
+    names = [(profile.get("notify") or {}).get("webhook"), trackers.key_of(profile)]
+    return [name for name in names if name]
 
 
 def _gpus(profile: Mapping[str, Any]) -> list[tuple[str, Any]]:

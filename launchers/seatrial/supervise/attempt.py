@@ -10,7 +10,7 @@ from typing import Any, Optional
 from seatrial.errors import SeatrialError
 from seatrial.run import records
 from seatrial.run.layout import Attempt
-from seatrial.supervise import exit_codes
+from seatrial.supervise import exit_codes, trackers
 from seatrial.supervise.attempt_record import Facts, Finished, finish
 from seatrial.supervise.drill import Injection
 from seatrial.supervise.dumps import Dumps, as_record
@@ -76,6 +76,7 @@ class _Run:
         except BaseException as caught:
             error, interruption = error or caught, _broken(caught)
         self.pass_on_stop()  # asked for within the last look, too
+        self.tell_of_tracker()
         finished = finish(self.job, self.facts(interruption))
         if error is not None:
             raise error
@@ -174,6 +175,12 @@ class _Run:
         stacks, missing = Dumps(self.ranks, self.logs, hurry).collect(str(self.attempt.plan) if wanted else "")
         self.hang = as_record(stacks, missing, hang.phase, hang.silent, hang.limit)
         return Outcome(FAILED, told(self.hang, hang.what), exit_codes.HUNG)
+
+    def tell_of_tracker(self) -> None:
+        """Put on record what Weights & Biases did not get: nothing else here would show it."""
+        if (words := trackers.trouble(self.attempt)) is not None:
+            self.event(trackers.FAILED, reason=words)
+            self.job.journal.say(f"W&B: {words}")
 
     def killed_soon(self) -> bool:
         """Whether Slurm's SIGKILL is so near that only the record can still be written."""

@@ -8,6 +8,7 @@ from typing import Any, Optional
 from seatrial.errors import SeatrialError
 from seatrial.run.layout import Attempt, RunFolder
 from seatrial.run.records import SCHEMA
+from seatrial.supervise import trackers
 from seatrial.supervise.resume import Start
 
 EXIT_SIGNAL = "SIGUSR2"
@@ -19,7 +20,7 @@ _SHORT_SLOT_MINUTES, _LAST_MINUTES = 20, 2
 RUN_OWNED = frozenset({
     "save", "load", "ckpt_step", "exit_on_missing_checkpoint", "exit_signal", "exit_signal_handler", "tensorboard_dir",
     "data_cache_path", "distributed_timeout_minutes", "distributed_backend", "skip_train", "exit_duration_in_mins",
-})  # fmt: skip
+}) | trackers.OWNED  # fmt: skip
 
 
 def value(spec: Mapping[str, Any], dest: str, default: Any = None) -> Any:
@@ -79,7 +80,9 @@ def make_plan(
         "schema": SCHEMA,
         "run_id": spec["run_id"],
         "attempt": attempt.number,
-        "arguments": [*words, *run_arguments(device, folder, start, cold, minutes_left)],
+        "arguments": [
+            *words, *run_arguments(device, folder, start, cold, minutes_left), *trackers.arguments(spec, folder),
+        ],
         "world_size": int(spec["world_size"]),
         "device": device,
         "rehearsal": spec["rehearsal"],
@@ -88,6 +91,7 @@ def make_plan(
         "exit_signal": EXIT_SIGNAL,
         "schedule_iters": value(spec, "lr_decay_iters") or value(spec, "train_iters"),
         "environment": dict(spec["environment"]),
+        "wandb": trackers.ranks_part(spec, folder),
         "resume_step": start.step,
     }
 

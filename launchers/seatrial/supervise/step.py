@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from seatrial.run.layout import Attempt
+from seatrial.supervise import trackers
 
 # Kept of the batch environment's own Slurm variables: what srun needs to find its job and cluster. Everything else
 # (SLURM_CPU_BIND, SLURM_EXPORT_ENV, SLURM_NTASKS ...) would speak into options that are given outright.
@@ -88,7 +89,8 @@ def _container(spec: Mapping[str, Any], allocation: Allocation, settings: Mappin
         return []
     run = f"{spec['profile']['paths']['runs']}/{spec['run_id']}"
     mounts = [*container["mounts"], f"{run}:{run}"]
-    names = sorted({*settings, *spec["profile"]["env"]["pass"], "MASTER_ADDR", "MASTER_PORT"})
+    key = trackers.key_of(spec["profile"])
+    names = sorted({*settings, *spec["profile"]["env"]["pass"], *([key] if key else []), "MASTER_ADDR", "MASTER_PORT"})
     return [
         f"--container-image={container['image']}",
         f"--container-name=seatrial-{allocation.job_id}-{allocation.restart_count}",
