@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +19,7 @@ from seatrial.errors import SeatrialError
 from seatrial.judge.gate import judge_logs, judge_run
 from seatrial.judge.parse import LogParser
 from seatrial.judge.records import StepRecord
-from seatrial.judge.verdict import RuleResult, Verdict
+from seatrial.judge.verdict import RuleResult, Verdict, schema
 from tests.judge.gate_builder import (
     LOGS,
     argument_dump,
@@ -55,12 +56,23 @@ def test_real_logs(log: str, verdict: str, rules: dict[str, Any]) -> None:
         assert found.evidence == str(LOGS / f"{log}.log")
 
 
+def hold(verdict: dict[str, Any]) -> None:
+    """Hold a verdict against the schema that is published."""
+    jsonschema.validate(json.loads(json.dumps(verdict, allow_nan=False)), schema())
+
+
+def test_the_published_schema_is_one_and_refuses_what_is_no_verdict() -> None:
+    jsonschema.Draft202012Validator.check_schema(schema())
+    good = judge_logs([LOGS / "ok100.log"]).to_json()
+    for change in ({"verdict": "NOT JUDGED"}, {"more": 1}, {"rules": [{"rule": "x"}]}, {"schema": 2}):
+        with pytest.raises(jsonschema.ValidationError):
+            hold({**good, **change})
+
+
 def test_the_shape_of_verdict_json() -> None:
     data = json.loads(json.dumps(judge_logs([LOGS / "nan.log"]).to_json(), allow_nan=False))
-    assert set(data) == {"schema", "verdict", "rehearsal", "scope", "subject", "kind", "rules"}
-    for found in data["rules"]:
-        assert set(found) == {"rule", "verdict", "expected", "seen", "steps", "evidence"}
-        assert found["verdict"] in {"PASS", "FAIL", "INCONCLUSIVE", "NOT JUDGED"}
+    assert set(data) == {"schema", "verdict", "rehearsal", "scope", "subject", "kind", "rules", "speed"}
+    hold(data)
 
 
 def test_the_steps_of_a_gate_can_be_another_number() -> None:
@@ -210,7 +222,8 @@ def run(tmp_path: Path) -> Path:
 def test_a_good_run_passes(run: Path) -> None:
     verdict = judge_run(run)
     assert (verdict.verdict, verdict.scope, verdict.rehearsal, verdict.kind) == ("PASS", "run", True, "gate")
-    assert {r.rule for r in verdict.rules if r.verdict != "PASS"} == {"HybridEP dispatch"}  # a dense model
+    nothing_asked = {"reference curve", "speed", "resume check", "HybridEP dispatch"}  # a dense model
+    assert {r.rule for r in verdict.rules if r.verdict != "PASS"} == nothing_asked
     assert "2 (evidence line (end)); 2 (arguments)" in rule(verdict, "world size").seen
 
 

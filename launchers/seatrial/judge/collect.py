@@ -10,17 +10,16 @@ from typing import Any, Optional, TypeVar
 
 from seatrial.errors import SeatrialError
 from seatrial.judge.evidence import (
-    DEFAULT_LEARNING_RATIO,
     LOG,
     RUN,
     CheckpointFound,
     Expectations,
     GateEvidence,
     RankExit,
-    asks_for_hybridep,
-    graphs_asked_off,
+    SecondPass,
     required_losses,
 )
+from seatrial.judge.expectations import count, expectations_of
 from seatrial.judge.merge import merge_logs
 from seatrial.judge.parse import LogParser
 from seatrial.judge.records import (
@@ -41,13 +40,6 @@ _CHUNK = 1 << 20
 _R = TypeVar("_R", StepRecord, EvaluationRecord, SaveRecord, Evidence, ArgumentDump, ExitNotice)
 # Failure classes (supervise.classes) that say nothing of recipe, container and hardware under test.
 _FROM_OUTSIDE = ("node_failure", "preempted", "time_limit", "cancelled")
-# What Megatron takes where a recipe does not set it.
-_DEFAULTS = {
-    "num_experts": None,
-    "moe_token_dispatcher_type": "allgather",
-    "moe_flex_dispatcher_backend": "deepep",
-    "cuda_graph_impl": "none",
-}
 
 
 def read_log(path: Path, attempt: int = 0) -> list[Record]:
@@ -94,13 +86,17 @@ def collect_logs(paths: Sequence[Path], steps: int, save_steps: tuple[int, ...])
         places=dict.fromkeys(("steps", "log"), names),
     )
     wanted = required_losses(dump.values) if dump else (LM_LOSS,)
-    return evidence, Expectations(steps=steps, save_steps=save_steps, required_losses=wanted)
+    said = dump.values if dump else {}
+    return evidence, Expectations(
+        steps=steps, save_steps=save_steps, required_losses=wanted, world_size=None,
+        sequence_length=count(said.get("seq_length")), global_batch_size=count(said.get("global_batch_size")),
+    )  # fmt: skip
 
 
 def collect_run(folder: Path) -> tuple[GateEvidence, Expectations]:
     """Read a run folder. Raises SeatrialError where spec.json cannot be read or is none; all else may be missing."""
     spec = _spec(folder)
-    expected = _expectations(spec, folder)
+    expected = expectations_of(spec, folder)
     run = RunFolder(folder)
     attempts = run.attempts()
     logged: list[StepRecord] = []
@@ -130,12 +126,14 @@ def collect_run(folder: Path) -> tuple[GateEvidence, Expectations]:
         checkpoints=dict(_checkpoints(run.checkpoints, expected.save_steps)),
         notices=tuple(_of(latest, ExitNotice)),
         interrupted=_interrupted(last / "record.json") if attempts else _unfit(run),
+        second_pass=_second_pass(run.second_pass),
         places={
             "record": str(last / "record.json"),
             "steps": str(run.metrics),
             "log": str(last),
             "exits": str(last),
             "checkpoints": str(run.checkpoints),
+            "second pass": str(run.second_pass.path),
         },
     )
     return evidence, expected
@@ -167,29 +165,18 @@ def _spec(folder: Path) -> Mapping[str, Any]:
     return spec
 
 
-def _expectations(spec: Mapping[str, Any], folder: Path) -> Expectations:
-    arguments: dict[str, Any] = dict(_DEFAULTS)
-    try:
-        gate = spec["gate"]
-        for key, field in spec["fields"].items():
-            if field["value"] is not None:
-                arguments[key.partition(".")[2]] = field["value"]
-        ratio = gate.get("learning_ratio")
-        return Expectations(
-            steps=int(gate["steps"]),
-            save_steps=tuple(int(step) for step in gate["save_steps"]),
-            learning_ratio=DEFAULT_LEARNING_RATIO if ratio is None else float(ratio),
-            world_size=int(spec["world_size"]),
-            device=str(spec["profile"]["device"]),
-            hybridep=asks_for_hybridep(arguments),
-            graphs_off=graphs_asked_off(arguments),
-            required_losses=required_losses(arguments),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        what = f"{type(error).__name__}: {error}"
-        raise SeatrialError(
-            f"the spec does not say what the gate must show ({what})", file=folder / "spec.json"
-        ) from error
+def _second_pass(root: RunFolder) -> Optional[SecondPass]:
+    """Return what a gate's resume check left; None where there is nothing."""
+    attempts = root.attempts()
+    if not attempts:
+        return None
+    record = read_object(attempts[-1].record) or {}
+    loaded, name, reason = record.get("resume_step"), record.get("class"), record.get("reason")
+    return SecondPass(
+        loaded if isinstance(loaded, int) else None, tuple(read_steps(root.metrics)),
+        None if name is None else str(name), None if reason is None else str(reason),
+        _interrupted(attempts[-1].record),
+    )  # fmt: skip
 
 
 def _interrupted(record: Path) -> Optional[str]:

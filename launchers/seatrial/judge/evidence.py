@@ -16,6 +16,7 @@ from seatrial.judge.records import (
     SaveRecord,
     StepRecord,
 )
+from seatrial.judge.reference import Held
 
 RUN = "run"
 LOG = "log"
@@ -85,6 +86,19 @@ class DrillEvidence:
 
 
 @dataclass(frozen=True)
+class SecondPass:
+    """A gate's resume check, as its own root shows it. ``loaded``: the checkpoint that it began with. ``name``: the
+    class of its attempt, ``reason`` how that ended; None: no record. ``interrupted``: what ended it from outside.
+    """
+
+    loaded: Optional[int] = None
+    steps: tuple[StepRecord, ...] = ()
+    name: Optional[str] = None
+    reason: Optional[str] = None
+    interrupted: Optional[str] = None
+
+
+@dataclass(frozen=True)
 class GateEvidence:
     """Everything known of one gate.
 
@@ -93,7 +107,7 @@ class GateEvidence:
     ``exits``: of the last attempt, None where nothing could hold any. ``checkpoints``: save step -> finding.
     ``interrupted``: what ended the gate from outside before it was over (a node's failure, a preemption), in words.
     ``places``: what to open to see it, by topic ("steps", "log", "exits", "checkpoints"). ``drill``: of a gate that a
-    fault was put into; None for any other.
+    fault was put into; None for any other. ``second_pass``: of its resume check, None where nothing is there.
     """
 
     scope: str
@@ -111,6 +125,7 @@ class GateEvidence:
     interrupted: Optional[str] = None
     places: Mapping[str, str] = field(default_factory=dict)
     drill: Optional[DrillEvidence] = None
+    second_pass: Optional[SecondPass] = None
 
 
 @dataclass(frozen=True)
@@ -119,7 +134,8 @@ class Expectations:
 
     ``hybridep``/``graphs_off``: whether the run was asked to dispatch by HybridEP, to capture no CUDA graph.
     ``required_losses``: loss names that every step must print, whether or not any step printed them.
-    ``learning_ratio``: most that mean(last losses) / mean(first losses) may be.
+    ``learning_ratio``: most that mean(last losses) / mean(first losses) may be. ``resume_from``: the checkpoint that
+    the resume check loads; None: none is asked for. ``held``: the reference that the run is held against.
     """
 
     steps: int = 100
@@ -130,6 +146,17 @@ class Expectations:
     hybridep: Optional[bool] = None
     graphs_off: Optional[bool] = None
     required_losses: tuple[str, ...] = (LM_LOSS,)
+    resume_from: Optional[int] = None
+    gpu_type: Optional[str] = None
+    sequence_length: Optional[int] = None
+    global_batch_size: Optional[int] = None
+    held: Held = field(default_factory=Held)
+
+    @property
+    def tokens_per_step(self) -> Optional[int]:
+        """Tokens of a global batch."""
+        known = self.sequence_length and self.global_batch_size
+        return self.sequence_length * self.global_batch_size if known else None  # type: ignore[operator]
 
 
 def asks_for_hybridep(arguments: Mapping[str, Any]) -> Optional[bool]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Callable, Union
+from typing import Any, Callable, Union
 
-from seatrial.judge import drill_rules, rules, system_rules
+from seatrial.judge import drill_rules, reference_rules, resume_rules, rules, system_rules
 from seatrial.judge.collect import collect_logs, collect_run
 from seatrial.judge.drill_evidence import with_drill
 from seatrial.judge.evidence import RUN, Expectations, GateEvidence
@@ -29,6 +29,9 @@ _RULES = (
     system_rules.hybridep,
     system_rules.cuda_graphs,
     rules.learning,
+    reference_rules.curve,
+    reference_rules.speed,
+    resume_rules.resume_check,
     rules.agreement,
 )
 _ALWAYS_NEEDED = (
@@ -51,6 +54,8 @@ _NEED_THE_END = (
     system_rules.DEVICE,
     system_rules.HYBRIDEP,
     system_rules.CUDA_GRAPHS,
+    reference_rules.CURVE,
+    reference_rules.SPEED,
 )
 # A run folder can answer these, so not being able to judge them is no pass.
 _NEEDED_OF_A_RUN = (
@@ -73,9 +78,19 @@ def judge_gate(evidence: GateEvidence, expectations: Expectations) -> Verdict:
     needed = _NEEDED_OF_A_RUN if evidence.scope == RUN else _ALWAYS_NEEDED
     if drill is not None:
         needed = (*needed, *drill_rules.NAMES)
+    if expectations.resume_from is not None:
+        needed = (*needed, resume_rules.RESUME_CHECK)
     verdict = overall(results, needed)
     name = f"{drill.fault}@{drill.step}" if drill is not None else None
-    return Verdict(verdict, evidence.rehearsal, evidence.scope, evidence.subject, "gate", results, name)
+    details = reference_rules.details(evidence, expectations)
+    if expectations.resume_from is not None and evidence.second_pass is not None:
+        steps = resume_rules.passes(evidence, expectations.resume_from, expectations.steps)
+        details["resume_check"] = {"from": expectations.resume_from, "steps": steps}
+    return Verdict(verdict, evidence.rehearsal, evidence.scope, evidence.subject, "gate", results, name, _told(details))
+
+
+def _told(details: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in details.items() if value is not None}
 
 
 def _of_a_drill(rule: _Rule) -> _Rule:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Optional
 
 SCHEMA_VERSION = 1
@@ -11,6 +13,8 @@ PASS = "PASS"
 FAIL = "FAIL"
 INCONCLUSIVE = "INCONCLUSIVE"
 NOT_JUDGED = "NOT JUDGED"
+
+DETAILS = ("speed", "resume_check", "curve", "validation", "spikes", "passes", "goodput")
 
 # A rule names this many offending steps; ``seen`` tells how many there are.
 MOST_STEPS = 20
@@ -53,7 +57,8 @@ class RuleResult:
 class Verdict:
     """What verdict.json holds. ``scope``: "run" (a run folder) or "log" (only a log, so less can be known).
 
-    ``drill``: FAULT@STEP of a gate that a fault was put into; it admits no run.
+    ``drill``: FAULT@STEP of a gate that a fault was put into; it admits no run. ``details``: what was measured, by
+    key (see schemas/verdict-1.json); what there is nothing to tell of is left out.
     """
 
     verdict: str
@@ -63,6 +68,7 @@ class Verdict:
     kind: str
     rules: tuple[RuleResult, ...]
     drill: Optional[str] = None
+    details: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -74,14 +80,23 @@ class Verdict:
             "kind": self.kind,
             "rules": [rule.to_json() for rule in self.rules],
             **({"drill": self.drill} if self.drill else {}),
+            **self.details,
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Verdict:
         rules = tuple(RuleResult.from_json(rule) for rule in data["rules"])
+        details = {key: data[key] for key in DETAILS if data.get(key) is not None}
         return cls(
-            data["verdict"], data["rehearsal"], data["scope"], data["subject"], data["kind"], rules, data.get("drill")
-        )
+            data["verdict"], data["rehearsal"], data["scope"], data["subject"], data["kind"], rules, data.get("drill"),
+            details,
+        )  # fmt: skip
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON schema that verdict.json keeps to."""
+    file = Path(__file__).parent / "schemas" / f"verdict-{SCHEMA_VERSION}.json"
+    return dict(json.loads(file.read_text(encoding="utf-8")))
 
 
 def overall(rules: Iterable[RuleResult], needed: Iterable[str]) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional, Union
 
-from seatrial.run.layout import Attempt, RunFolder
+from seatrial.run.layout import Attempt, RunFolder, SecondPass
 from seatrial.supervise import termination
 from seatrial.supervise.control import Control
 from seatrial.supervise.janitor import Janitor
@@ -89,7 +89,8 @@ class Job:
         """Return Slurm's word for the end of this start of the job, from its batch log; None: it has begun none."""
         if self.watch is None:
             return None
-        log = termination.batch_log(self.folder.path, self.watch.job)
+        home = self.folder.first_pass if isinstance(self.folder, SecondPass) else self.folder
+        log = termination.batch_log(home.path, self.watch.job)
         return termination.said_in(log, self.watch.job, self.log_size)
 
     def command(self, attempt: Attempt) -> list[str]:

@@ -32,6 +32,7 @@ from seatrial.supervise.lost import close_lost_attempts
 from seatrial.supervise.notify import notifier_of, take_secret
 from seatrial.supervise.owner import Owner
 from seatrial.supervise.plan import value
+from seatrial.supervise.resume_check import check_resume
 from seatrial.supervise.step import jit_cache_root
 
 _TIDY_SECONDS = 60.0
@@ -99,6 +100,8 @@ def _carry(job: Job) -> int:
     try:
         close_lost_attempts(job)
         end = Carrier(job).carry()
+        if end.final and end.exit_code == exit_codes.DONE and job.spec["kind"] == "gate":
+            check_resume(job)
         end = replace(end, exit_code=_judged(job, end.exit_code)) if end.final else end
     except BaseException as error:
         job.journal.say(traceback.format_exc().rstrip())
@@ -171,11 +174,16 @@ def _judged(job: Job, code: int) -> int:
 
 def _clear(job: Job) -> None:
     """Delete the checkpoints of a gate that has passed; what they were stays on record, for whoever judges it again."""
-    folder = job.folder.checkpoints
-    states = [checkpoint.check(path) for path in checkpoint.list_checkpoints(folder)]
-    retention.record_states(job.folder.path, states)
-    failed = retention.delete_all(folder)
-    job.journal.event("checkpoints_deleted", steps=[state.step for state in states], failed=failed)
+    steps: list[Optional[int]] = []
+    failed: list[str] = []
+    for root in (job.folder, job.folder.second_pass):
+        states = [checkpoint.check(path) for path in checkpoint.list_checkpoints(root.checkpoints)]
+        if not states:
+            continue
+        retention.record_states(root.path, states)
+        failed += retention.delete_all(root.checkpoints)
+        steps += [state.step for state in states]
+    job.journal.event("checkpoints_deleted", steps=steps, failed=failed)
 
 
 def _read_spec(folder: RunFolder) -> Mapping[str, Any]:

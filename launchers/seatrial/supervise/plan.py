@@ -52,7 +52,8 @@ def run_arguments(
         "--distributed-backend", "gloo" if device == "cpu" else "nccl",
     ]  # fmt: skip
     if start.step is not None:
-        words += ["--load", str(folder.checkpoints), "--ckpt-step", str(start.step), "--exit-on-missing-checkpoint"]
+        root = start.root or folder.checkpoints
+        words += ["--load", str(root), "--ckpt-step", str(start.step), "--exit-on-missing-checkpoint"]
     if minutes_left is not None and minutes_left > _SHORT_SLOT_MINUTES:
         words += ["--exit-duration-in-mins", str(int(minutes_left - _LAST_MINUTES))]
     if start.evaluate_only:
@@ -81,7 +82,9 @@ def make_plan(
         "run_id": spec["run_id"],
         "attempt": attempt.number,
         "arguments": [
-            *words, *run_arguments(device, folder, start, cold, minutes_left), *trackers.arguments(spec, folder),
+            *words,
+            *run_arguments(device, folder, start, cold, minutes_left),
+            *trackers.arguments(spec, folder),
         ],
         "world_size": int(spec["world_size"]),
         "device": device,

@@ -17,12 +17,14 @@ from seatrial.supervise.history import History
 @dataclass(frozen=True)
 class Start:
     """``step``: the checkpoint to load, None to begin at step 1. ``why``: it and no other. ``passed_over``: which, and
-    why not. ``evaluate_only``: all steps are done, only the final evaluation is made up."""
+    why not. ``evaluate_only``: all steps are done, only the final evaluation is made up. ``root``: the folder of
+    checkpoints that it lies in, where that is not the one that is written to."""
 
     step: Optional[int]
     why: str
     passed_over: tuple[str, ...] = ()
     evaluate_only: bool = False
+    root: Optional[Path] = None
 
     @property
     def first_step(self) -> int:
