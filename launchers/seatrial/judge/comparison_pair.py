@@ -186,7 +186,10 @@ def _windows(
         if abs(a - b) > tolerance.band(a):
             outside.append({"first": rows[0][0], "last": rows[-1][0], "a": a, "b": b, "difference": abs(a - b),
                             "tolerance": tolerance.band(a)})  # fmt: skip
-    return {"compared": len(filled), "differing": len(outside), "first": outside[0] if outside else None}
+    return {
+        "steps": tolerance.window, "compared": len(filled), "differing": len(outside),
+        "first": outside[0] if outside else None,
+    }  # fmt: skip
 
 
 def _beside(
