@@ -7,6 +7,7 @@ import sys
 import typer
 
 from seatrial.cli import verbs
+from seatrial.cli.compare import compare, reference
 from seatrial.cli.converge import converge
 from seatrial.cli.gate import gate
 from seatrial.cli.looking import check, render, verdict
@@ -22,7 +23,7 @@ app = typer.Typer(
     epilog="Exit codes: 0 done or PASS, 1 FAIL, 2 a mistake to mend, 3 INCONCLUSIVE, 130 stopped following.",
     help="Hardware gates and self-healing convergence runs for LLM pretraining.",
 )
-for command in (gate, converge, render, check, verdict):
+for command in (gate, converge, render, check, verdict, compare, reference):
     app.command()(command)
 verbs.register(app)
 app.command()(requeue)

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any, Optional
 
 from seatrial.judge.compare import LossDifference, compare_losses
-from seatrial.judge.curves import RunCurve, log_interval
+from seatrial.judge.curves import RunCurve, gaps
 from seatrial.judge.records import LM_LOSS, StepRecord
 from seatrial.judge.rules import spans
 from seatrial.run.records import encode_float
@@ -60,7 +60,9 @@ def compare_pair(a: RunCurve, b: RunCurve, tolerance: Tolerance) -> dict[str, An
     """Return how ``b`` stands to ``a`` as plain data: a member of the ``pairs`` of a comparison, less the indices."""
     steps_a, steps_b = (_asked(curve.steps, tolerance) for curve in (a, b))
     held = _hold(steps_a, steps_b, tolerance)
-    lacking = _lacking({record.step for record in (*steps_a, *steps_b)}, tolerance)
+    interval = min((curve.interval for curve in (a, b) if curve.steps), default=1)
+    either = {record.step for record in (*steps_a, *steps_b)}
+    lacking = gaps(either, interval, tolerance.first, tolerance.last)
     evaluations = _evaluations(a, b, tolerance)
     outside = sorted([*held.outside, *evaluations.outside], key=lambda found: found.step)
     complete = not (held.only_a or held.only_b or held.unknown or evaluations.unknown or lacking)
@@ -122,21 +124,6 @@ def _is_outside(found: LossDifference, tolerance: Tolerance) -> bool:
     if found.a is None or found.b is None or not math.isfinite(found.a - found.b):
         return True
     return abs(found.a - found.b) > found.tolerance + tolerance.band(found.a)
-
-
-def _lacking(steps: set[int], tolerance: Tolerance) -> str:
-    """Return the steps that were asked for, or lie between others, and that neither curve has."""
-    ordered = sorted(steps)
-    if not ordered:
-        return ""
-    interval = log_interval(ordered)
-    bounds = list(ordered)
-    if tolerance.first is not None:
-        bounds.insert(0, max(tolerance.first, 1) - 1)
-    if tolerance.last is not None:
-        bounds.append(tolerance.last + 1)
-    gaps = [(before + 1, after - 1) for before, after in zip(bounds, bounds[1:]) if after - before > interval]
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in gaps)
 
 
 def _evaluations(a: RunCurve, b: RunCurve, tolerance: Tolerance) -> _Held:

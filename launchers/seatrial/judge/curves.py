@@ -18,6 +18,8 @@ from seatrial.judge.speed import PEAK_TFLOPS
 from seatrial.run.layout import RunFolder
 from seatrial.run.records import read_object, read_objects
 
+_MOST_GAPS = 8
+
 
 @dataclass(frozen=True)
 class RunCurve:
@@ -51,6 +53,12 @@ class RunCurve:
         return batch * self.sequence_length if batch and self.sequence_length else None
 
     @property
+    def interval(self) -> int:
+        """The distance of its steps: what it was set to, else what most neighbours show."""
+        asked = _whole((self.configuration or {}).get("log_interval"))
+        return asked if asked is not None and asked > 0 else log_interval(one.step for one in self.steps)
+
+    @property
     def target(self) -> Optional[int]:
         """The step that the loop was to reach, as it said last."""
         return self.steps[-1].of if self.steps else None
@@ -77,6 +85,23 @@ def log_interval(steps: Iterable[int]) -> int:
     ordered = list(steps)
     gaps = Counter(after - before for before, after in zip(ordered, ordered[1:]))
     return max(gaps, key=lambda gap: (gaps[gap], -gap)) if gaps else 1
+
+
+def gaps(steps: Iterable[int], interval: int, first: Optional[int] = None, last: Optional[int] = None) -> str:
+    """Return, for people, what is missing between ``steps``, and between them and ``first`` and ``last``.
+
+    Up to ``interval`` from one to the next is no gap.
+    """
+    bounds = sorted(steps)
+    if not bounds:
+        return ""
+    if first is not None:
+        bounds.insert(0, first - 1)
+    if last is not None:
+        bounds.append(last + 1)
+    found = [(before + 1, after - 1) for before, after in zip(bounds, bounds[1:]) if after - before > interval]
+    words = [str(begin) if begin == end else f"{begin}-{end}" for begin, end in found]
+    return ", ".join(words[:_MOST_GAPS]) + (" …" if len(words) > _MOST_GAPS else "")
 
 
 def _read_run(folder: RunFolder) -> RunCurve:

@@ -1,6 +1,6 @@
 """Makes a reference that recipes are held against: a run's loss curve, its speed, and what they were measured on. Pure.
 
-judge.reference reads it.
+run.reference reads it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Optional
 
 from seatrial.errors import SeatrialError
-from seatrial.judge.curves import RunCurve, log_interval
+from seatrial.judge.curves import RunCurve, gaps
 from seatrial.judge.evidence import RUN
 from seatrial.judge.records import LM_LOSS
 from seatrial.judge.rules import spans
@@ -30,11 +30,12 @@ def make_reference(curve: RunCurve, created: str, note: str = "") -> dict[str, A
     """
     _refuse_unfinished(curve)
     losses = [(record.step, record.losses.get(LM_LOSS)) for record in curve.steps]
-    interval = log_interval(step for step, _ in losses)
-    missing = sorted(set(range(interval, losses[-1][0] + 1, interval)) - {step for step, _ in losses})
-    _refuse(curve, missing, f"no step {spans(missing)}", "every step is there, from the first on")
+    missing = gaps((step for step, _ in losses), curve.interval, first=1)
+    if missing:
+        raise _refusal(curve, f"no step {missing}", "every step is there, from the first on")
     odd = [step for step, loss in losses if loss is None or not math.isfinite(loss)]
-    _refuse(curve, odd, f"no finite {LM_LOSS} at step {spans(odd)}", "every loss is a finite number")
+    if odd:
+        raise _refusal(curve, f"no finite {LM_LOSS} at step {spans(odd)}", "every loss is a finite number")
     every = _every([step for step, _ in losses])
     return {
         "schema": SCHEMA, "name": curve.name, "created": created, "recipe": curve.recipe, "rehearsal": curve.rehearsal,
@@ -68,9 +69,8 @@ def _refuse_unfinished(curve: RunCurve) -> None:
         )  # fmt: skip
 
 
-def _refuse(curve: RunCurve, steps: Sequence[int], what: str, rule: str) -> None:
-    if steps:
-        raise SeatrialError(f"no reference is made of it: {what}", file=curve.source, key="steps", rule=rule)
+def _refusal(curve: RunCurve, what: str, rule: str) -> SeatrialError:
+    return SeatrialError(f"no reference is made of it: {what}", file=curve.source, key="steps", rule=rule)
 
 
 def _every(steps: Sequence[int]) -> int:
@@ -89,7 +89,8 @@ def _validation(curve: RunCurve) -> list[list[Any]]:
         if record.which != "test" and LM_LOSS in record.losses
     }
     odd = [step for step, loss in losses.items() if not math.isfinite(loss)]
-    _refuse(curve, odd, f"no finite validation loss at step {spans(odd)}", "every loss is a finite number")
+    if odd:
+        raise _refusal(curve, f"no finite validation loss at step {spans(odd)}", "every loss is a finite number")
     return [[step, losses[step]] for step in sorted(losses)]
 
 
