@@ -12,7 +12,7 @@ PROGRAMS := shellcheck:shellcheck cc:gcc chromium:chromium
 .PHONY: system gate test test-host test-slurm setup lint unit train campaign benchmarks schema golden lock clean
 
 gate: $(READY)
-	$(BIN)/seatrial gate nemotron_3_nano_gb200 --profile local-cpu
+	$(BIN)/seatrial gate nemotron_3_nano_gb200 --profile local-cpu --resume-check
 
 # Tests on the real Slurm wait more than they compute, so the others run beside them.
 test: system $(READY) lint

@@ -10,6 +10,7 @@ import typer
 from seatrial.cli import complete
 from seatrial.cli.options import (
     EXIT_CODES,
+    AgainstOption,
     AllowDirtyFlag,
     KindName,
     ProfileOption,
@@ -50,12 +51,18 @@ def gate(
         bool, typer.Option("--second-round/--no-second-round", help="--all-nodes: try suspects with good nodes.")
     ] = True,
     resume: Annotated[Optional[str], typer.Option(metavar="ID", help="--all-nodes: follow earlier ones again.")] = None,
+    resume_check: Annotated[
+        Optional[bool],
+        typer.Option("--resume-check/--no-resume-check", help="Train again from the save before; on hardware, yes."),
+    ] = None,
+    against: AgainstOption = None,
     allow_dirty: AllowDirtyFlag = False,
     require_head: RequireHeadOption = None,
 ) -> None:
     """Submit the 100-step gate, follow it, judge it."""
     from seatrial.slurm.here import run_here
     from seatrial.slurm.submit import submit
+    from seatrial.spec.judging import held_against, with_resume_check
 
     if here and detach:
         raise SeatrialError("--here runs in the foreground", key="--detach", fix="leave one of the two out")
@@ -64,6 +71,7 @@ def gate(
         from seatrial.cli.all_nodes import ONE_GATE, run_all_nodes
 
         spec = resolved(recipe, profile, KindName.gate, [*(set_ or []), *kept, *ONE_GATE])
+        spec = held_against(with_resume_check(spec, resume_check or False), against)
         run_all_nodes(
             spec, nodes=nodes, at_most=at_most, again=second_round, resume=resume, detach=detach,
             other={"--here": here, "--drill": drill, "--reference": reference}, allow_dirty=allow_dirty,
@@ -74,6 +82,7 @@ def gate(
         if given is not None:
             raise SeatrialError(f"{option} is one of --all-nodes", key=option, value=given, fix="add --all-nodes")
     spec = resolved(recipe, profile, KindName.gate, [*(set_ or []), *kept])
+    spec = held_against(with_resume_check(spec, resume_check), against)
     if drill is not None:
         from seatrial.cli.drilling import run_drill
 

@@ -48,6 +48,9 @@ SetOption = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Set section.key or profile.key for this run; repeatable."),
 ]
 KindOption = Annotated[KindName, typer.Option(help="The kind of run.")]
+AgainstOption = Annotated[
+    Optional[Path], typer.Option("--against", metavar="FILE", help="Hold loss and speed against this reference.")
+]
 AllowDirtyFlag = Annotated[bool, typer.Option("--allow-dirty", help="Run uncommitted source, recorded.")]
 RequireHeadOption = Annotated[
     Optional[str], typer.Option("--require-head", metavar="SHA", help="Refuse any other commit.")

@@ -16,7 +16,7 @@ from seatrial.judge.records import (
     SaveRecord,
     StepRecord,
 )
-from seatrial.judge.reference import Held
+from seatrial.run.reference import Held
 
 RUN = "run"
 LOG = "log"

@@ -15,9 +15,9 @@ from seatrial.judge.evidence import (
     graphs_asked_off,
     required_losses,
 )
-from seatrial.judge.reference import Held, Tolerances, read_reference
+from seatrial.run.layout import RunFolder
+from seatrial.run.reference import Held, Tolerances, read_reference
 
-REFERENCE = "reference.json"  # in the run's folder: a copy of what it is held against
 # What Megatron takes where a recipe does not set it.
 _DEFAULTS = {
     "num_experts": None,
@@ -65,8 +65,8 @@ def held(spec: Mapping[str, Any], folder: Path) -> Held:
         return Held()
     try:
         limits = {key: float(said[key]) for key in ("pointwise", "final", "speed") if said.get(key) is not None}
-        found = Held(None, Tolerances(**limits), said.get("asked") is True, said.get("arguments"))
-        return replace(found, reference=read_reference(folder / REFERENCE))
+        found = Held(None, Tolerances(**limits), said.get("asked") is True, spec.get("curve"))
+        return replace(found, reference=read_reference(RunFolder(folder).reference))
     except SeatrialError as error:
         return replace(found, problem=error.message)
     except (TypeError, ValueError) as error:

@@ -14,9 +14,9 @@ from seatrial.judge import speed as rates
 from seatrial.judge.evidence import Expectations, GateEvidence
 from seatrial.judge.merge import merge_steps
 from seatrial.judge.records import LM_LOSS
-from seatrial.judge.reference import LEAST_SPEED_TOLERANCE, Held
 from seatrial.judge.rules import spans
 from seatrial.judge.verdict import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, RuleResult
+from seatrial.run.reference import LEAST_SPEED_TOLERANCE, Held
 
 SPEED = "speed"
 CURVE = "reference curve"

@@ -51,7 +51,9 @@ class Progress:
             self.note = f"checkpoint {event.get('step', '')} saved"
         elif name == "evaluation":
             self.note = f"{event.get('which', '')} loss known"
-        elif name == "attempt_ended":
+        elif name == "resume_check_started":
+            self.note = f"resume check: again from checkpoint {event.get('step', '')}"
+        elif name in ("attempt_ended", "resume_check_ended"):
             self.note = "judging"
         elif name == "decision":
             self.note = action_words(event)

@@ -132,6 +132,7 @@ def event_words(event: Mapping[str, Any]) -> str:
     fixed = {
         "ranks_started": "ranks are starting", "loop_started": "training starts", "created": "", "evidence": "",
         "loop_ended": "", "supervisor_ended": "", "checkpoint_saved": f"checkpoint {at['step']} saved",
+        "resume_check_started": f"resume check: again from checkpoint {at['step']}", "resume_check_ended": "judging",
         "verdict": f"{event.get('verdict')}",
         "stop_requested": f"asked to stop by {at['by']}: the ranks save and end",
     }  # fmt: skip

@@ -114,6 +114,11 @@ class RunFolder:
         return self.path / "verdict.json"
 
     @property
+    def reference(self) -> Path:
+        """A copy of what the run is held against, where it is held against anything."""
+        return self.path / "reference.json"
+
+    @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
 

@@ -14,6 +14,9 @@ from seatrial.spec.owners import RUN_CONTROLS, RUN_OWNED
 from seatrial.spec.runspec import RunSpec
 from seatrial.spec.schema import load_schema
 
+# Run controls that shape the curve, and arguments that only say where things lie.
+_SHAPE_THE_CURVE = ("global_batch_size", "seq_length", "lr_warmup_iters", "lr_decay_iters")
+_PLACES = frozenset({"data_path", "tokenizer_model", "num_workers", "mmap_bin_files"})
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -26,6 +29,14 @@ def identity(spec: RunSpec) -> dict[str, Any]:
         "image": image_identity(spec.profile["container"]["image"]),
         "gpu_type": spec.profile["gpu_type"],
     }
+
+
+def curve_identity(spec: RunSpec) -> str:
+    """Return a hash of the arguments that decide a loss curve, wherever the data and the tokenizer lie."""
+    words = argument_words(spec)
+    shape = {name: spec.get(name) for name in _SHAPE_THE_CURVE}
+    kept = {dest: said for dest, said in words.items() if dest not in _PLACES}
+    return hashlib.sha256(json.dumps([kept, shape], sort_keys=True).encode()).hexdigest()
 
 
 def argument_words(spec: RunSpec) -> dict[str, list[str]]:

@@ -15,8 +15,9 @@ from seatrial.check.deep import need_megatron
 from seatrial.data import text
 from seatrial.run import records
 from seatrial.run.layout import RunFolder, new_run_id
+from seatrial.run.reference import read_reference
 from seatrial.slurm.admission import Admission
-from seatrial.slurm.admission_identity import identity
+from seatrial.slurm.admission_identity import curve_identity, identity
 from seatrial.slurm.client import JobId, Slurm, SubmissionUnclear
 from seatrial.slurm.local import submit_local
 from seatrial.slurm.runs import at_most_every, job_reference
@@ -85,6 +86,8 @@ def submit(
     Raises SeatrialError; SubmissionUnclear where a job may have been accepted: the run folder is kept then.
     """
     spec = placed(spec)
+    if spec.reference is not None:
+        read_reference(Path(str(spec.reference["file"])))
     run_id = new_run_id(spec.recipe, spec.kind)
     local = spec.profile["executor"] == "local"
     if local:
@@ -98,6 +101,8 @@ def submit(
         if script is not None:
             document["code"] = write_code(folder.path / "code").record()
             (folder.path / "batch.sh").write_text(script)
+        if spec.reference is not None:
+            shutil.copyfile(str(spec.reference["file"]), folder.reference)
         records.write_json(folder.spec, document)
         records.append_event(folder.events, "created", run_id=run_id, hash=spec.content_hash)
         if admission:
@@ -171,6 +176,7 @@ def spec_document(spec: RunSpec, run_id: str, source: Source, admission: Admissi
         "run_id": run_id,
         "arguments": arguments(spec),
         "same": identity(spec),
+        "curve": curve_identity(spec),
         "admission": admission.to_json() if admission else None,
         "failures": load_failures(site=spec.profile["use_site_file"]),
         "provenance": provenance(source),

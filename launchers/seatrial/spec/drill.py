@@ -84,7 +84,7 @@ def drilled(spec: RunSpec, text: str) -> RunSpec:
     if before is None or before.value != every:
         own = before.recipe_value if before is not None and before.changed else before and before.value
         fields["checkpoint.save_interval" if before is None else key] = Field(every, "kind", SOURCE, own, changed=True)
-    gate = {**spec.gate, "save_steps": [*range(every, steps, every), steps]}
+    gate = {**spec.gate, "resume_check": False, "save_steps": [*range(every, steps, every), steps]}
     return replace(spec, fields=fields, gate=gate, drill={"fault": drill.fault, "step": drill.step, "reference": None})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from seatrial.spec.yamlfile import YamlFile, read_yaml
 SECTIONS = (
     "model", "moe", "parallel", "precision", "optimizer", "schedule", "data", "checkpoint", "evaluation", "logging",
 )  # fmt: skip
-_TOP_LEVEL = (*SECTIONS, "description", "extends", "aliases", "env", "gate", "rehearsal")
+_TOP_LEVEL = (*SECTIONS, "description", "extends", "aliases", "env", "gate", "reference", "rehearsal")
 GATE_KEYS = ("learning_ratio",)
 RECIPE_VARIABLE = "MODEL_RECIPE_NAME"
 
@@ -44,6 +44,8 @@ class Recipe:
     rehearsal_values: Mapping[str, Sourced]
     rehearsal_env: Mapping[str, str]
     rehearsal_gate: Mapping[str, Any]
+    reference: Mapping[str, Any] = field(default_factory=dict)
+    rehearsal_reference: Mapping[str, Any] = field(default_factory=dict)
 
 
 def load_recipe(name: str | None, schema: Schema) -> Recipe:
@@ -69,6 +71,7 @@ def load_recipe(name: str | None, schema: Schema) -> Recipe:
     return Recipe(
         path.stem, path, str(own.get("description", "")), tuple(own.get("aliases", ())), merged.values, merged.env,
         merged.gate, merged.rehearsal_values, merged.rehearsal_env, merged.rehearsal_gate,
+        merged.reference, merged.rehearsal_reference,
     )  # fmt: skip
 
 
@@ -145,6 +148,8 @@ class _Merged:
         self.rehearsal_values: dict[str, Sourced] = {}
         self.rehearsal_env: dict[str, str] = {}
         self.rehearsal_gate: dict[str, Any] = {}
+        self.reference: dict[str, Any] = {}
+        self.rehearsal_reference: dict[str, Any] = {}
 
     def add(self, file: YamlFile) -> None:
         _known(file, (), file.data, _TOP_LEVEL)
@@ -152,12 +157,14 @@ class _Merged:
             self._section(file, (section,), file.data.get(section), self.values)
         _environment(file, ("env",), file.data.get("env"), self.env)
         self.gate.update(_gate(file, ("gate",), file.data.get("gate")))
+        self.reference.update(reference_block(file, ("reference",), file.data.get("reference")))
         rehearsal = _mapping(file, ("rehearsal",), file.data.get("rehearsal"))
-        _known(file, ("rehearsal",), rehearsal, (*SECTIONS, "env", "gate"))
+        _known(file, ("rehearsal",), rehearsal, (*SECTIONS, "env", "gate", "reference"))
         for section in SECTIONS:
             self._section(file, ("rehearsal", section), rehearsal.get(section), self.rehearsal_values)
         _environment(file, ("rehearsal", "env"), rehearsal.get("env"), self.rehearsal_env)
         self.rehearsal_gate.update(_gate(file, ("rehearsal", "gate"), rehearsal.get("gate")))
+        self.rehearsal_reference.update(reference_block(file, ("rehearsal", "reference"), rehearsal.get("reference")))
 
     def _section(self, file: YamlFile, at: tuple[str, ...], data: Any, into: dict[str, Sourced]) -> None:
         for key, value in _mapping(file, at, data).items():
@@ -226,3 +233,35 @@ def _gate(file: YamlFile, at: tuple[str, ...], data: Any) -> dict[str, Any]:
             value=ratio, rule="a number above 0 and at most 1, or null",
         )  # fmt: skip
     return gate
+
+
+REFERENCE_LIMITS = {"pointwise": 0.0, "final": 0.0, "speed": 0.05}  # the least that each tolerance may be
+
+
+def reference_block(file: YamlFile, at: tuple[str, ...], data: Any) -> dict[str, Any]:
+    """Return a recipe's ``reference``: ``file`` (absolute, or beside the recipe) and the tolerances that it states.
+
+    Raises SeatrialError for an unknown key, a file that is none, or a tolerance below its least.
+    """
+    block = _mapping(file, at, data)
+    _known(file, at, block, ("file", *REFERENCE_LIMITS))
+    for key, least in REFERENCE_LIMITS.items():
+        value = block.get(key)
+        if value is not None and (
+            isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < 1 or value == 0
+        ):
+            raise SeatrialError(
+                "wrong value", file=file.path, line=file.line(*at, key), key=".".join((*at, key)), value=value,
+                rule=f"a share of at least {least:g} and below 1" if least else "a share above 0 and below 1",
+                fix="one setting moves by 5% from run to run" if key == "speed" else None,
+            )  # fmt: skip
+    named = block.get("file")
+    if named is None:
+        return dict(block)
+    path = file.path.parent / str(named)
+    if not isinstance(named, str) or not path.is_file():
+        raise SeatrialError(
+            "no such file", file=file.path, line=file.line(*at, "file"), key=".".join((*at, "file")), value=named,
+            rule="absolute, or beside the recipe", fix="seatrial reference RUN FILE writes one",
+        )  # fmt: skip
+    return {**block, "file": str(path.resolve())}

@@ -60,6 +60,7 @@ def resolve(
         gate=_gate(fields, kind, rehearsal),
         megatron_core=schema.version,
         profile_sources=loaded.sources,
+        reference=_reference(fields, rehearsal),
     )
 
 
@@ -157,4 +158,11 @@ def _gate(fields: _Fields, kind: str | None, rehearsal: bool) -> dict[str, Any]:
         "steps": steps,
         "save_steps": saves if kind == "gate" else [steps],
         "learning_ratio": gate.get("learning_ratio"),
+        "resume_check": kind == "gate" and not rehearsal and len(saves) > 1,
     }
+
+
+def _reference(fields: _Fields, rehearsal: bool) -> dict[str, Any] | None:
+    """Return what the recipe is held against: of a rehearsal's own, as its model is another one."""
+    found = fields.recipe.rehearsal_reference if rehearsal else fields.recipe.reference
+    return {**found, "asked": False} if found.get("file") else None

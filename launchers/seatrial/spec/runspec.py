@@ -36,7 +36,8 @@ class RunSpec:
     ``profile`` is the resolved profile as plain data, ``gate`` the expectations that the judge applies,
     ``environment`` the variables that every rank gets (name -> value, never a secret). ``profile_sources`` maps a
     dotted profile key to where its value was written. ``drill``: the fault that is put into a gate, its step and the
-    folder of the undisturbed run (``fault``, ``step``, ``reference``; see spec.drill).
+    folder of the undisturbed run (``fault``, ``step``, ``reference``; see spec.drill). ``reference``: the file that the
+    run is held against, the tolerances, and whether somebody ``asked`` for it.
     """
 
     recipe: str
@@ -49,6 +50,7 @@ class RunSpec:
     megatron_core: str
     profile_sources: Mapping[str, str] = field(default_factory=dict)
     drill: Mapping[str, Any] | None = None
+    reference: Mapping[str, Any] | None = None
 
     @property
     def segment(self) -> int | None:
@@ -93,6 +95,7 @@ class RunSpec:
             "environment": dict(self.environment),
             "gate": dict(self.gate),
             "drill": dict(self.drill) if self.drill else None,
+            "reference": dict(self.reference) if self.reference else None,
             "fields": {
                 key: {"value": f.value, "owner": f.owner, "source": f.source}
                 | ({"recipe_value": f.recipe_value} if f.changed else {})
@@ -110,7 +113,7 @@ class RunSpec:
         return cls(
             data["recipe"], data["recipe_file"], data["kind"], data["profile"], fields,
             data["environment"], data["gate"], data["megatron_core"], data["profile_sources"],
-            data.get("drill"),
+            data.get("drill"), data.get("reference"),
         )  # fmt: skip
 
     @property
