@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Optional
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from seatrial.judge.comparison import compare_curves, distinct_names, overall
@@ -93,6 +93,8 @@ def test_it_is_the_same_from_either_side(a: Losses, b: Losses) -> None:
         assert (first["step"], first["a"], first["b"]) == (mirrored["step"], mirrored["b"], mirrored["a"])
 
 
+@example({1: 1.7e308, 2: 1.7e308}, {1: -1.7e308, 2: -1.7e308}, Tolerance(0.5, 1.0, 2))
+@example({1: 1.7e308, 2: 1.7e308}, {1: 1.0, 2: 1.0}, Tolerance(10.0, 1.0, 2))
 @given(curves, curves, bands)
 def test_any_comparison_is_json_and_only_numbers_are_the_same(a: Losses, b: Losses, tolerance: Tolerance) -> None:
     data = compare_curves([curve(a), curve(b)], tolerance)

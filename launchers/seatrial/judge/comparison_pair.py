@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
 from typing import Any, Optional
 
 from seatrial.judge.compare import LossDifference, compare_losses
@@ -169,10 +168,11 @@ def _windows(
             filled.setdefault((step - 1) // tolerance.window, []).append((step, a, b))
     outside = []
     for rows in filled.values():
-        a, b = fmean(row[1] for row in rows), fmean(row[2] for row in rows)
+        # A loss gone wild may be so large that the sum of two is none.
+        a, b = (sum(row[side] / len(rows) for row in rows) for side in (1, 2))
         if abs(a - b) > tolerance.band(a):
-            outside.append({"first": rows[0][0], "last": rows[-1][0], "a": a, "b": b, "difference": abs(a - b),
-                            "tolerance": tolerance.band(a)})  # fmt: skip
+            outside.append({"first": rows[0][0], "last": rows[-1][0], "a": a, "b": b,
+                            "difference": _finite(abs(a - b)), "tolerance": _finite(tolerance.band(a))})  # fmt: skip
     return {
         "steps": tolerance.window, "compared": len(filled), "differing": len(outside),
         "first": outside[0] if outside else None,
@@ -199,17 +199,20 @@ def _number(name: str, record: StepRecord) -> Iterator[tuple[str, float]]:
 
 
 def _told(found: LossDifference, tolerance: Tolerance) -> dict[str, Any]:
-    known = found.a is not None and found.b is not None and math.isfinite(found.a - found.b)
+    apart = None if found.a is None or found.b is None else _finite(abs(found.a - found.b))
     band = tolerance.band(found.a) if found.a is not None and math.isfinite(found.a) else tolerance.absolute
     return {
         "step": found.step, "name": found.name, "a": encode_float(found.a), "b": encode_float(found.b),
-        "difference": abs(found.a - found.b) if known else None,  # type: ignore[operator]
-        "tolerance": found.tolerance + band,
+        "difference": apart, "tolerance": _finite(found.tolerance + band),
     }  # fmt: skip
 
 
 def _largest(found: Optional[LossDifference]) -> Optional[dict[str, Any]]:
     return None if found is None else {"step": found.step, "name": found.name, "relative": found.relative}
+
+
+def _finite(value: float) -> Optional[float]:
+    return value if math.isfinite(value) else None
 
 
 def _is_number(value: Optional[float]) -> bool:

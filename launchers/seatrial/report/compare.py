@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from statistics import fmean
 from typing import Any
 
 from rich.console import Console
@@ -133,7 +132,7 @@ def chart(runs: Sequence[Data], *, blocks: bool, width: int = _CHART_WIDTH) -> l
         cells: list[list[float]] = [[] for _ in range(width)]
         for step, loss in _losses(run):
             cells[(step - first) * width // (last - first + 1)].append(loss)
-        row = "".join(_sign(fmean(cell), low, high, signs) if cell else " " for cell in cells)
+        row = "".join(_sign(cell, low, high, signs) if cell else " " for cell in cells)
         rows.append(f"{run['name']:<{names}}  {row}".rstrip())
     return [f"lm loss, steps {first}-{last}, {signs[0]} is {low:.6g} and {signs[-1]} is {high:.6g}", *rows]
 
@@ -144,8 +143,11 @@ def _losses(run: Data) -> Iterator[tuple[int, float]]:
             yield step, loss
 
 
-def _sign(loss: float, low: float, high: float, signs: str) -> str:
-    share = (loss - low) / (high - low) if high > low else 0.0
+def _sign(losses: Sequence[float], low: float, high: float, signs: str) -> str:
+    """Return the sign of the mean; a loss gone wild may be so large that a sum of two is none."""
+    mean = sum(loss / len(losses) for loss in losses)
+    spread = high / 2 - low / 2
+    share = (mean / 2 - low / 2) / spread if spread > 0 else 0.0
     return signs[min(len(signs) - 1, max(0, int(share * len(signs))))]
 
 
