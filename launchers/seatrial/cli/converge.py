@@ -151,6 +151,7 @@ def follow_run(folder: RunFolder, steps: int) -> int:
     """Follow the run until its supervisor has decided to end it, or its job is gone; return the exit code."""
     from seatrial.report.facts import read_facts
     from seatrial.report.live import follow
+    from seatrial.run import records
     from seatrial.slurm.runs import at_most_every
 
     job = at_most_every(_ASK_SECONDS, lambda: _goes_on(folder))
@@ -162,6 +163,9 @@ def follow_run(folder: RunFolder, steps: int) -> int:
     facts = read_facts(folder)
     decision = facts.decision if facts.ended else {}
     typer.echo(f"{decision.get('reason') or 'its job ended without a decision of its supervisor'}")
+    verdict = records.read_object(folder.verdict) if facts.ended else None
+    if verdict is not None:
+        typer.echo(f"verdict: {verdict.get('verdict')} (seatrial verdict {folder.path.name})")
     typer.echo(f"run folder: {folder.path}")
     return 0 if decision.get("decision") == "done" else 1
 

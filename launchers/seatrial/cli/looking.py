@@ -10,7 +10,16 @@ from typing import Annotated, Optional
 import typer
 
 from seatrial.cli import complete
-from seatrial.cli.options import EXIT_CODES, JsonFlag, KindName, KindOption, ProfileOption, RecipeArgument, SetOption
+from seatrial.cli.options import (
+    EXIT_CODES,
+    AgainstOption,
+    JsonFlag,
+    KindName,
+    KindOption,
+    ProfileOption,
+    RecipeArgument,
+    SetOption,
+)
 from seatrial.cli.resolving import checked, resolved
 from seatrial.errors import SeatrialError
 
@@ -92,19 +101,28 @@ def verdict(
         Optional[list[Path]], typer.Option("--log", help="Judge a Megatron log instead; repeatable.")
     ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Steps that a log should have.")] = 100,
+    against: AgainstOption = None,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of verdict.json.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Judge a run, or anybody's Megatron log."""
-    from seatrial.judge.gate import judge_logs, judge_run
+    from seatrial.cli.runs import find_run, runs_folders
+    from seatrial.judge.gate import judge_logs
+    from seatrial.judge.judging import judge_folder
+    from seatrial.judge.verdict import schema as published
     from seatrial.report.terminal import print_verdict
-    from seatrial.run.layout import RunFolder
+    from seatrial.run.reference import Held, read_reference
 
+    if schema:
+        typer.echo(json.dumps(published(), indent=2))
+        return
     if bool(run) == bool(log):
         raise SeatrialError("name a run folder or --log FILE, one of the two", fix="seatrial verdict RUN")
+    held = Held(read_reference(against), asked=True) if against else None
     if log:
-        judged = judge_logs(log, steps=steps, save_steps=tuple(sorted({steps // 2, steps} - {0})))
+        judged = judge_logs(log, steps=steps, save_steps=tuple(sorted({steps // 2, steps} - {0})), held=held)
     else:
-        judged = judge_run(RunFolder.open(str(run)).path)
+        judged = judge_folder(find_run(str(run), runs_folders(None)).path, held=held)
     data = judged.to_json()
     if as_json:
         typer.echo(json.dumps(data, indent=2))

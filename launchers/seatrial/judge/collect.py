@@ -111,7 +111,7 @@ def collect_run(folder: Path) -> tuple[GateEvidence, Expectations]:
         records.extend(latest)
     recorded = run.metrics.is_file()
     last = attempts[-1].path if attempts else folder / "attempts"
-    lines = tuple(_of(latest, Evidence))
+    lines = tuple(_of(latest if spec.get("kind") == "gate" else _newest(records), Evidence))
     evidence = GateEvidence(
         scope=RUN,
         subject=str(folder),
@@ -226,6 +226,13 @@ def _deleted(path: Path) -> dict[int, bool]:
         return {int(step): state["whole"] is True for step, state in (read_object(path) or {}).items()}
     except (ValueError, TypeError, KeyError):
         return {}
+
+
+def _newest(records: Sequence[Record]) -> list[Record]:
+    """Return the evidence lines of the newest attempt that has any: one that only evaluates has none."""
+    lines = _of(records, Evidence)
+    began = [index for index, line in enumerate(lines) if line.when != "end"]
+    return list(lines[began[-1] :] if began else lines)
 
 
 def _of(records: Iterable[Record], kind: type[_R]) -> list[_R]:

@@ -85,3 +85,8 @@ def count(value: Any) -> Optional[int]:
         return int(value) if value is not None and int(value) > 0 else None
     except (TypeError, ValueError):
         return None
+
+
+def against(expected: Expectations, held: Optional[Held]) -> Expectations:
+    """Return ``expected``, held against another reference with its own tolerances; None leaves it."""
+    return expected if held is None else replace(expected, held=replace(held, tolerances=expected.held.tolerances))

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Union
+from typing import Any, Callable, Optional, Union
 
 from seatrial.judge import drill_rules, reference_rules, resume_rules, rules, system_rules
 from seatrial.judge.collect import collect_logs, collect_run
 from seatrial.judge.drill_evidence import with_drill
 from seatrial.judge.evidence import RUN, Expectations, GateEvidence
+from seatrial.judge.expectations import against
 from seatrial.judge.verdict import FAIL, INCONCLUSIVE, RuleResult, Verdict, overall
+from seatrial.run.reference import Held
 
 _Rule = Callable[[GateEvidence, Expectations], RuleResult]
 
@@ -112,15 +114,22 @@ def _interruption(evidence: GateEvidence) -> RuleResult:
     )  # fmt: skip
 
 
-def judge_run(run_folder: Union[str, Path]) -> Verdict:
-    """Judge the gate in ``run_folder``. Raises SeatrialError where it holds no readable spec.json."""
+def judge_run(run_folder: Union[str, Path], held: Optional[Held] = None) -> Verdict:
+    """Judge the gate in ``run_folder``. ``held``: what it is held against, in place of its own reference.
+
+    Raises SeatrialError where it holds no readable spec.json.
+    """
     evidence, expected = collect_run(Path(run_folder))
-    return judge_gate(with_drill(evidence, Path(run_folder)), expected)
+    return judge_gate(with_drill(evidence, Path(run_folder)), against(expected, held))
 
 
-def judge_logs(paths: Iterable[Union[str, Path]], steps: int = 100, save_steps: Sequence[int] = (50, 100)) -> Verdict:
+def judge_logs(
+    paths: Iterable[Union[str, Path]], steps: int = 100, save_steps: Sequence[int] = (50, 100),
+    held: Optional[Held] = None,
+) -> Verdict:  # fmt: skip
     """Judge Megatron logs of one gate (one combined log, or one per rank or attempt, in any order).
 
     Raises SeatrialError for a file that cannot be read, and where no file holds an iteration line.
     """
-    return judge_gate(*collect_logs([Path(path) for path in paths], steps, tuple(save_steps)))
+    evidence, expected = collect_logs([Path(path) for path in paths], steps, tuple(save_steps))
+    return judge_gate(evidence, against(expected, held))

@@ -28,7 +28,7 @@ class Facts:
     ``total``: the target step. ``submitted``, ``decision``: the newest such events, or empty. ``steps``: the last
     records of metrics.jsonl. ``stepped_at``: when the last one was written, in seconds since 1970. ``attempt``: the
     number of the newest attempt, None before the first. ``ended``: its supervisor decided to end it (done or stop) and
-    nothing began after that: no attempt, no job, no request to bring it back. ``verdict``: of an ended gate.
+    nothing began after that: no attempt, no job, no request to bring it back. ``verdict``: of a run that ended.
     ``unreadable``: why there is no spec.
     """
 

@@ -108,7 +108,8 @@ def needs_action(facts: Facts, job: Job) -> str | None:
         code, reason = facts.decision.get("exit_code"), facts.decision.get("reason")
         if code == 0 or code in _STOPPED_BY_A_PERSON:
             return None
-        return f"it stopped: {reason}" if facts.verdict is None else f"verdict {facts.verdict}: {reason}"
+        judged = facts.kind == "gate" and facts.verdict is not None
+        return f"verdict {facts.verdict}: {reason}" if judged else f"it stopped: {reason}"
     if job.final and job.state != "CANCELLED":
         what = "see its logs" if facts.kind == "gate" else "seatrial tend brings it back"
         return f"its job ended, and its supervisor recorded no decision: {what}"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from seatrial.errors import SeatrialError
-from seatrial.judge.gate import judge_run
+from seatrial.judge.judging import judge_folder
 from seatrial.run import checkpoint, records, retention
 from seatrial.run.layout import RunFolder, temporary_prefix
 from seatrial.supervise import classes, exit_codes, termination
@@ -102,14 +102,14 @@ def _carry(job: Job) -> int:
         end = Carrier(job).carry()
         if end.final and end.exit_code == exit_codes.DONE and job.spec["kind"] == "gate":
             check_resume(job)
-        end = replace(end, exit_code=_judged(job, end.exit_code)) if end.final else end
+        end = replace(end, exit_code=_judged(job, end)) if end.final else end
     except BaseException as error:
         job.journal.say(traceback.format_exc().rstrip())
         reason = f"the supervisor broke: {type(error).__name__}: {error}"
         job.journal.event("supervisor_failed", reason=reason, traceback=traceback.format_exc())
         end = End(exit_codes.SUPERVISOR_ERROR, reason, classes.SUPERVISOR_ERROR)
         with contextlib.suppress(Exception):
-            _judged(job, end.exit_code)
+            _judged(job, end)
     return _ended(job, end)
 
 
@@ -159,14 +159,28 @@ def _sweep(job: Job) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _judged(job: Job, code: int) -> int:
-    """Write a gate's verdict, whatever happened before; return the exit code that it and ``code`` make."""
-    if job.spec["kind"] != "gate":
+def _judged(job: Job, end: End) -> int:
+    """Write the verdict, whatever happened before; return the exit code that it and the end make.
+
+    A convergence run's code says whether its target is proven, whatever its curve is worth; its verdict tells both.
+    """
+    code = end.exit_code
+    gate = job.spec["kind"] == "gate"
+    try:
+        decided = {"decision": "stop" if code else "done", "class": end.name}
+        verdict = judge_folder(job.folder.path, decided).to_json()
+    except Exception as error:
+        if gate:
+            raise
+        # What was proven stays proven; the records are there to be judged again.
+        job.journal.event("verdict_failed", reason=f"{type(error).__name__}: {error}")
+        job.journal.say(traceback.format_exc().rstrip())
         return code
-    verdict = judge_run(job.folder.path).to_json()
     records.write_json(job.folder.verdict, verdict)
     job.journal.event("verdict", verdict=verdict["verdict"])
     job.journal.say(f"verdict: {verdict['verdict']}")
+    if not gate:
+        return code
     if verdict["verdict"] == "PASS" and not job.recovery.get("gate_checkpoints", True):
         _clear(job)
     return code or _VERDICT_CODES.get(verdict["verdict"], exit_codes.VERDICT_INCONCLUSIVE)
