@@ -297,7 +297,7 @@ def test_a_run_tells_of_its_start_and_its_end(tmp_path: Path, monkeypatch: pytes
         texts = [body["text"] for _, body in server.got]
     assert len(texts) == 2
     assert "test-convergence-run (a rehearsal): attempt 0 started on 1 node" in texts[0]
-    assert "done, at step 4 of 4, goodput " in texts[1]
+    assert "done, verdict INCONCLUSIVE, at step 4 of 4, goodput " in texts[1]
     news = [json.loads(line) for line in (tmp_path / "news").read_text().splitlines()]
     assert [(one["event"], one["step"]) for one in news] == [("start", None), ("done", STEPS)]
     assert 0 < news[1]["goodput"] <= 1
