@@ -115,7 +115,7 @@ def find_curves(name: str, folder: Path | None) -> list[Path]:
         except SeatrialError:
             if group is None:
                 raise
-    return [Path(run.folder) for run in group.runs]
+    return [run.folder for run in group.runs]
 
 
 def _tolerance(
