@@ -36,7 +36,7 @@ BREAK_FOLLOWER = (
     "LogFollower.poll = lambda self: 1 / 0 if self.seen.last_step else poll(self)"
 )
 BREAK_CLOSE = "from seatrial.supervise.follow import LogFollower\nLogFollower.close = lambda self: 1 / 0"
-BREAK_JUDGE = "import seatrial.supervise.main as main\nmain.judge_run = lambda path: 1 / 0"
+BREAK_JUDGE = "import seatrial.supervise.main as main\nmain.judge_folder = lambda *_: 1 / 0"
 
 
 @pytest.mark.parametrize("fault", [BREAK_FOLLOWER, BREAK_CLOSE], ids=["while following", "at the end"])
