@@ -81,7 +81,10 @@ def rules(verdict: dict[str, Any]) -> dict[str, str]:
 
 def passed(code: int, verdict: dict[str, Any], said: str) -> None:
     assert code == 0, said
-    assert {name: told for name, told in rules(verdict).items() if told != "PASS"} == {}
+    not_asked = ("reference curve", "speed", "resume check")
+    assert {name: told for name, told in rules(verdict).items() if told != "PASS"} == dict.fromkeys(
+        not_asked, "NOT JUDGED"
+    )
 
 
 @pytest.fixture(scope="module")
