@@ -77,12 +77,20 @@ def undisturbed(root: Path, steps: int = STEPS) -> RunFolder:
     return folder
 
 
+PROVEN = ("target step", "step set", "losses", "grad norm", "replayed steps", "validation and test loss", "device")
+
+
 def same_losses(disturbed: RunFolder, calm: RunFolder, steps: int = STEPS) -> None:
-    """Hold the whole curve, replayed steps merged, against the undisturbed one: as printed, and no step missing."""
+    """Hold the whole curve, replayed steps merged, against the undisturbed one: as printed, and no step missing.
+
+    The run's own verdict must have found the same.
+    """
     merged = merge_steps(read_steps(disturbed.metrics))
     assert [step.step for step in merged.steps] == list(range(1, steps + 1))
     compared = compare_losses(merge_steps(read_steps(calm.metrics)).steps, merged.steps)
     assert compared.equal, compared.first
+    rules = {rule["rule"]: rule["verdict"] for rule in records.read_json(disturbed.verdict)["rules"]}
+    assert {name: rules[name] for name in PROVEN} == dict.fromkeys(PROVEN, "PASS")
 
 
 def job(folder: RunFolder) -> str:
