@@ -42,19 +42,25 @@ def print_verdict(verdict: Mapping[str, Any]) -> None:
     """Print a verdict object (see verdict.json) as a table, its summary line last."""
     out = console()
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("rule", "verdict", "expected", "seen", "steps"):
+    for column in ("rule", "verdict", "expected", "seen", "steps", "evidence"):
         table.add_column(column, overflow="fold")
     for rule in verdict["rules"]:
         style = STYLES[rule["verdict"]]
         table.add_row(
             escape(rule["rule"]), f"[{style}]{rule['verdict']}[/]", escape(str(rule["expected"])),
-            escape(str(rule["seen"])), _steps(rule.get("steps") or []),
+            escape(str(rule["seen"])), _steps(rule.get("steps") or []), escape(_place(rule, verdict)),
         )  # fmt: skip
     out.print(table)
     label = " (rehearsal: proves the path, not the hardware)" if verdict.get("rehearsal") else ""
     drill = f" of the drill {verdict['drill']}, which admits no run" if verdict.get("drill") else ""
     scope = " (log only)" if verdict.get("scope") == "log" else ""
     out.print(f"[{STYLES[verdict['verdict']]}]{verdict['verdict']}[/]{escape(drill)}{scope}{label}")
+
+
+def _place(rule: Mapping[str, Any], verdict: Mapping[str, Any]) -> str:
+    """Return where a rule's evidence lies, within the run folder where it lies there."""
+    place, folder = str(rule.get("evidence") or ""), f"{verdict.get('subject')}/"
+    return place.removeprefix(folder) if verdict.get("scope") == "run" else ""
 
 
 def _steps(steps: list[int]) -> str:
