@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
@@ -76,6 +76,8 @@ def reference_of(data: Any, path: object = None) -> Reference:
     if unknown:
         raise SeatrialError(f"unknown key {unknown[0]!r}", file=path, key=unknown[0], rule=f"one of {', '.join(_KEYS)}")
     speed = data.get("speed") or {}
+    if not isinstance(speed, dict):
+        raise SeatrialError("wrong value", file=path, key="speed", value=speed, rule="a mapping")
     rate = _number(speed.get("tokens_per_second_per_gpu"), "speed.tokens_per_second_per_gpu", path)
     steps = _steps(data.get("steps") or (), path)
     if not steps and rate is None:
@@ -90,11 +92,13 @@ def reference_of(data: Any, path: object = None) -> Reference:
 
 def _steps(rows: Any, path: object) -> dict[int, float]:
     found: dict[int, float] = {}
-    for row in rows if isinstance(rows, Sequence) else ():
+    if not isinstance(rows, (list, tuple)):
+        raise SeatrialError("wrong value", file=path, key="steps", rule="a list of steps and losses")
+    for row in rows:
         try:
             step, loss = row
             step, loss = int(step), float(loss)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise SeatrialError("not a step and its loss", file=path, key="steps", value=str(row)[:80]) from None
         if not math.isfinite(loss) or step < 1 or step in found:
             raise SeatrialError("no reference is made of this", file=path, key="steps", value=[step, str(loss)],
