@@ -12,9 +12,7 @@ from seatrial.cli.options import (
     AllowDirtyFlag,
     KindName,
     ProfileOption,
-    RecipeArgument,
     RequireHeadOption,
-    SetOption,
 )
 from seatrial.cli.resolving import (
     checked,
@@ -37,12 +35,34 @@ _ASK_SECONDS = 10.0
 
 
 def converge(
-    recipe: RecipeArgument = None,
+    recipes: Annotated[
+        Optional[list[str]],
+        typer.Argument(
+            metavar="[RECIPE]...",
+            help="Recipe name, alias, or YAML file; several are submitted as a group. MODEL_RECIPE_NAME where none is.",
+            autocompletion=complete.recipes,
+        ),
+    ] = None,
     profile: ProfileOption = "local-cpu",
-    set_: SetOption = None,
-    gate: Annotated[
+    set_: Annotated[
+        Optional[list[str]],
+        typer.Option(
+            "--set", metavar="[RECIPE:]KEY=VALUE", help="Set section.key or profile.key, of a group's RECIPE only."
+        ),
+    ] = None,
+    name: Annotated[Optional[str], typer.Option("--name", metavar="NAME", help="The group's name.")] = None,
+    other_data: Annotated[
         Optional[str],
-        typer.Option("--gate", metavar="RUN", help="The gate that admits it.", autocompletion=complete.runs),
+        typer.Option("--other-data", metavar="REASON", help="A group's data paths and splits may differ; recorded."),
+    ] = None,
+    gate: Annotated[
+        Optional[list[str]],
+        typer.Option(
+            "--gate",
+            metavar="RUN",
+            help="The gate that admits it; in a group one a recipe.",
+            autocompletion=complete.runs,
+        ),
     ] = None,
     after_gate: Annotated[bool, typer.Option("--after-gate", help="Submit a gate, too; start once it passes.")] = False,
     no_gate: Annotated[
@@ -53,11 +73,29 @@ def converge(
     allow_dirty: AllowDirtyFlag = False,
     require_head: RequireHeadOption = None,
 ) -> None:
-    """Submit the 48,000-step convergence run, which a gate must admit, and follow it to its end."""
+    """Submit the 48,000-step convergence run, which a gate must admit, and follow it to its end.
+
+    Several recipes: a run each, as one group on the same data and seed; all are submitted, or none.
+    """
     from seatrial.slurm.submit import submit
 
-    if (gate is not None) + after_gate + (no_gate is not None) > 1:
+    if bool(gate) + after_gate + (no_gate is not None) > 1:
         raise SeatrialError("--gate, --after-gate and --no-gate exclude each other", fix="leave all but one out")
+    if len(recipes or []) > 1:
+        from seatrial.cli.group import converge_group
+        from seatrial.cli.group_candidates import Wish
+
+        wish = Wish(
+            tuple(recipes or ()), profile, tuple(set_ or ()), name, other_data, tuple(gate or ()), after_gate, no_gate,
+            gate_max_age_days, detach, {"allow_dirty": allow_dirty, "require_head": require_head},
+        )  # fmt: skip
+        raise typer.Exit(converge_group(wish))
+    for option, given in (("--name", name), ("--other-data", other_data)):
+        if given is not None:
+            raise SeatrialError(f"{option} is a group's", key=option, value=given, fix="name two recipes or more")
+    if len(gate or []) > 1:
+        raise SeatrialError("one gate admits a run", key="--gate", value=gate, fix="leave all but one out")
+    recipe = recipes[0] if recipes else None
     spec = resolved(recipe, profile, KindName.convergence, set_)
     if after_gate:
         gate_spec = resolved(recipe, profile, KindName.gate, gate_settings(set_))
@@ -74,7 +112,7 @@ def converge(
         admission: Admission | None = None
         measured: Measured | None = None
         try:
-            admission, measured = _admitted(spec, gate, no_gate, gate_max_age_days)
+            admission, measured = admitted(spec, gate[0] if gate else None, no_gate, gate_max_age_days)
         except SeatrialError as error:
             refusal = error
         _check(spec, measured)  # what else is wrong is told before a gate is asked for
@@ -87,7 +125,7 @@ def converge(
         raise typer.Exit(follow_run(folder, int(spec.get("train_iters"))))
 
 
-def _admitted(
+def admitted(
     spec: RunSpec, gate: str | None, no_gate: str | None, max_age_days: float
 ) -> tuple[Admission, Measured | None]:
     """Return what lets the run start, and what its gate measured. Raises SeatrialError where nothing does."""
@@ -151,7 +189,6 @@ def follow_run(folder: RunFolder, steps: int) -> int:
     """Follow the run until its supervisor has decided to end it, or its job is gone; return the exit code."""
     from seatrial.report.facts import read_facts
     from seatrial.report.live import follow
-    from seatrial.run import records
     from seatrial.slurm.runs import at_most_every
 
     job = at_most_every(_ASK_SECONDS, lambda: _goes_on(folder))
@@ -160,6 +197,14 @@ def follow_run(folder: RunFolder, steps: int) -> int:
     except KeyboardInterrupt:
         typer.echo(f"\nstopped following; the run goes on: seatrial watch {folder.path}", err=True)
         return 130
+    return 0 if conclude(folder) else 1
+
+
+def conclude(folder: RunFolder) -> bool:
+    """Print how a run ended; return whether it is done."""
+    from seatrial.report.facts import read_facts
+    from seatrial.run import records
+
     facts = read_facts(folder)
     decision = facts.decision if facts.ended else {}
     typer.echo(f"{decision.get('reason') or 'its job ended without a decision of its supervisor'}")
@@ -167,7 +212,7 @@ def follow_run(folder: RunFolder, steps: int) -> int:
     if verdict is not None:
         typer.echo(f"verdict: {verdict.get('verdict')} (seatrial verdict {folder.path.name})")
     typer.echo(f"run folder: {folder.path}")
-    return 0 if decision.get("decision") == "done" else 1
+    return decision.get("decision") == "done"
 
 
 def _goes_on(folder: RunFolder) -> bool:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seatrial.errors import SeatrialError, did_you_mean
+from seatrial.run.groups import Group, all_groups, answering
 from seatrial.run.layout import RunFolder, glob_escape
 
 if TYPE_CHECKING:
@@ -43,27 +45,66 @@ def all_runs(folders: Sequence[Path]) -> list[RunFolder]:
     return [RunFolder(path.parent.resolve()) for folder in folders for path in folder.glob("*/spec.json")]
 
 
+@dataclass(frozen=True)
+class Named:
+    """What a name stands for: one run, or with ``group`` all of its runs."""
+
+    runs: tuple[RunFolder, ...]
+    group: Group | None = None
+
+
+def find_runs(name: str, folders: Sequence[Path], *, to_change: bool = False) -> Named:
+    """Return the run or the group that ``name`` says; where both answer, what is exact goes before a prefix.
+
+    A name that several groups have means the newest; ``to_change``: it is refused, as the wrong runs might be changed.
+    Raises SeatrialError where nothing, or more than one, answers.
+    """
+    groups = answering(name, folders)
+    exact = bool(groups) and name in (groups[0].id, groups[0].name)
+    if not groups or _exact_run(name, folders) or (not exact and _begun(name, folders)):
+        return Named((find_run(name, folders),))
+    if len(groups) > 1 and (to_change or not exact):
+        raise SeatrialError(
+            f"{name!r} names {len(groups)} groups", rule="the id of one", fix=", ".join(one.id for one in groups[:5])
+        )
+    if not groups[0].runs:
+        raise SeatrialError(f"group {groups[0].id} names no run on record", fix="seatrial list shows the runs")
+    return Named(tuple(RunFolder(run.folder) for run in groups[0].runs), groups[0])
+
+
 def find_run(name: str, folders: Sequence[Path]) -> RunFolder:
     """Return the run that ``name`` says: its folder, its id, or a prefix of its id that no other run has.
 
     Raises SeatrialError where no run, or more than one, answers.
     """
-    exact = [Path(name).expanduser(), *(folder / name for folder in folders)]
-    for path in exact if name else []:
-        if (path / "spec.json").is_file():
-            return RunFolder(path.resolve())
-    pattern = f"{glob_escape(name)}*/spec.json"
-    found = {path.parent.resolve() for folder in folders if name and "/" not in name for path in folder.glob(pattern)}
+    exact = _exact_run(name, folders)
+    if exact is not None:
+        return exact
+    found = _begun(name, folders)
     if len(found) == 1:
         return RunFolder(found.pop())
     if found:
         names = ", ".join(sorted(path.name for path in found)[:5])
         raise SeatrialError(f"{name!r} names {len(found)} runs", rule="a prefix that only one run has", fix=names)
-    there = [folder.path.name for folder in all_runs(folders)]
+    for group in answering(name, folders):
+        names = ", ".join(run.run for run in group.runs)
+        raise SeatrialError(f"{name!r} is a group of {len(group.runs)} runs", rule="one run", fix=names)
+    there = [*(folder.path.name for folder in all_runs(folders)), *(group.name for group in all_groups(folders))]
     raise SeatrialError(
         f"no run {name!r}", rule=f"a run folder, or the start of a run id in {', '.join(map(str, folders))}",
         fix=did_you_mean(name, there, otherwise="seatrial list shows the runs"),
     )  # fmt: skip
+
+
+def _exact_run(name: str, folders: Sequence[Path]) -> RunFolder | None:
+    paths = [Path(name).expanduser(), *(folder / name for folder in folders)] if name else []
+    return next((RunFolder(path.resolve()) for path in paths if (path / "spec.json").is_file()), None)
+
+
+def _begun(name: str, folders: Sequence[Path]) -> set[Path]:
+    """Return the runs whose ids begin so."""
+    pattern = f"{glob_escape(name)}*/spec.json"
+    return {path.parent.resolve() for folder in folders if name and "/" not in name for path in folder.glob(pattern)}
 
 
 def rows_of(folders: Sequence[RunFolder]) -> list[Row]:

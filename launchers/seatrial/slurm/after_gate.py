@@ -44,12 +44,15 @@ def submit_pair(
     *,
     allow_dirty: bool = False,
     require_head: str | None = None,
+    group: str | None = None,
+    hold: bool = False,
     slurm: Slurm | None = None,
 ) -> Pair:
     """Submit ``gate`` held, then the run depending on it, then let the gate start: it knows by then who depends on it.
 
-    ``run_after``: from the gate's folder to the run. Raises SeatrialError where one of these steps fails; then both
-    jobs are cancelled and nothing is left, except what may still have a job: the error names it.
+    ``run_after``: from the gate's folder to the run, which belongs to ``group``. ``hold``: leave the gate held. Raises
+    SeatrialError where one of these steps fails; then both jobs are cancelled and nothing is left, except what may
+    still have a job: the error names it.
     """
     slurm = slurm or Slurm()
     made: list[Submission] = []
@@ -60,14 +63,14 @@ def submit_pair(
         admission = Admission("after-gate", first.folder.path.name, str(first.folder.path))
         second = submit(
             run_after(first.folder), allow_dirty=allow_dirty, require_head=require_head,
-            dependency=f"afterok:{job.number}", admission=admission, slurm=slurm,
+            dependency=f"afterok:{job.number}", admission=admission, group=group, slurm=slurm,
         )  # fmt: skip
         made.append(second)
         records.write_json(first.folder.path / dependents.FILE, [_dependent(second.folder)])
-        if not slurm.release(job):
+        if not hold and not slurm.release(job):
             raise SeatrialError(f"the gate's job {job.number} is gone before it could start", fix="submit again")
     except BaseException as error:
-        left = [words for one in reversed(made) for words in _take_back(one.folder, slurm)]
+        left = [words for one in reversed(made) for words in take_back(one.folder, slurm)]
         if not left:
             raise
         known = error if isinstance(error, SeatrialError) else SeatrialError(f"interrupted: {error!r}")
@@ -98,7 +101,7 @@ def _dependent(folder: RunFolder) -> dict[str, str | None]:
     return {"run": folder.path.name, "folder": str(folder.path), "job_id": job.number, "cluster": job.cluster}
 
 
-def _take_back(folder: RunFolder, slurm: Slurm) -> list[str]:
+def take_back(folder: RunFolder, slurm: Slurm) -> list[str]:
     """Cancel a job and remove its folder. Returns what is left where that fails: a folder with a job is kept."""
     job = job_id(folder)
     try:

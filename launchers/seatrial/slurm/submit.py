@@ -74,6 +74,7 @@ def submit(
     admission: Admission | None = None,
     hold: bool = False,
     options: Sequence[str] = (),
+    group: str | None = None,
     slurm: Slurm | None = None,
 ) -> Submission:
     """Write the run folder and start the job. Nothing is left behind where that fails.
@@ -82,7 +83,7 @@ def submit(
     ``allow_dirty``, which records the difference; ``require_head`` refuses any other commit. A rehearsal on this
     machine runs the source as it stands, and records its commit and state. ``admission`` is what lets a convergence run
     start; ``dependency`` and ``hold`` (the job does not start before it is released) are of Slurm's. ``options``:
-    further words for sbatch, which win over the script's.
+    further words for sbatch, which win over the script's. ``group``: the id of the run's group, for its record.
     Raises SeatrialError; SubmissionUnclear where a job may have been accepted: the run folder is kept then.
     """
     spec = placed(spec)
@@ -96,7 +97,7 @@ def submit(
     source = require_clean(source_root(), allow_dirty or local, require_head)
     folder = RunFolder.create(Path(spec.profile["paths"]["runs"]) / run_id)
     try:
-        document = spec_document(spec, run_id, source, admission)
+        document = spec_document(spec, run_id, source, admission) | ({"group": group} if group else {})
         source.write_diff(folder.path)
         if script is not None:
             document["code"] = write_code(folder.path / "code").record()
