@@ -76,7 +76,9 @@ def test_a_gate_that_fails_keeps_the_run_from_being_submitted(tmp_path: Path) ->
     assert "the run was not submitted: the verdict of its gate is FAIL" in done.stdout
     (folder,) = map(RunFolder, (tmp_path / "runs").iterdir())
     # The run's own steps and saves are not the gate's.
-    assert records.read_json(folder.spec)["gate"] == {"steps": 100, "save_steps": [50, 100], "learning_ratio": 0.85}
+    assert records.read_json(folder.spec)["gate"] == {
+        "steps": 100, "save_steps": [50, 100], "learning_ratio": 0.85, "resume_check": False,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("keep", [True, False])
