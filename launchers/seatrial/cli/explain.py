@@ -8,29 +8,32 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from seatrial.cli.options import JsonFlag, RunArgument, RunsOption
-from seatrial.cli.runs import find_run, run_job, runs_folders, state_of
+from seatrial.cli.options import GroupArgument, JsonFlag, RunsOption
+from seatrial.cli.runs import find_runs, run_job, runs_folders, state_of
+from seatrial.errors import SeatrialError
 
 if TYPE_CHECKING:
     from seatrial.run.layout import RunFolder
 
 
 def explain(
-    run: RunArgument,
+    run: GroupArgument,
     attempt: Annotated[Optional[int], typer.Option("--attempt", min=0, help="Only this one.")] = None,
     runs: RunsOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Say why a run went as it did: its attempts, why they ended, the decisions, and where the time went."""
+    """Say why a run, or each of a group, went as it did: attempts, why they ended, decisions, where the time went."""
     from seatrial.report.explain import explanation
     from seatrial.report.explain_words import lines
 
-    folder = find_run(run, runs_folders(runs))
-    data = explanation(folder, still_going(folder), attempt)
+    named = find_runs(run, runs_folders(runs))
+    if named.group and attempt is not None:
+        raise SeatrialError("--attempt is one run's", key="--attempt", value=attempt, fix="name one run of the group")
+    found = [explanation(folder, still_going(folder), attempt) for folder in named.runs]
     if as_json:
-        typer.echo(json.dumps(data, indent=2))
+        typer.echo(json.dumps({"group": named.group.id, "runs": found} if named.group else found[0], indent=2))
         return
-    typer.echo("\n".join(lines(data)))
+    typer.echo("\n\n".join("\n".join(lines(data)) for data in found))
 
 
 def still_going(folder: RunFolder) -> float | None:

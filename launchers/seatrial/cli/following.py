@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from seatrial.cli.options import RunArgument, RunsOption
-from seatrial.cli.runs import alive, find_run, run_job, runs_folders, state_of
+from seatrial.cli.options import GroupArgument, RunArgument, RunsOption
+from seatrial.cli.runs import alive, find_run, find_runs, run_job, runs_folders, state_of
 
 if TYPE_CHECKING:
     from seatrial.run.layout import RunFolder
@@ -21,14 +21,22 @@ def register(app: typer.Typer) -> None:
     app.command()(logs)
 
 
-def watch(run: RunArgument, runs: RunsOption = None) -> None:
-    """Watch a run until it ends; q or Ctrl-C leaves it running. The exit code of a run that ended is that of `gate`."""
+def watch(run: GroupArgument, runs: RunsOption = None) -> None:
+    """Watch a run until it ends; q or Ctrl-C leaves it running. The exit code of a run that ended is that of `gate`.
+
+    The runs of a group are followed together, as converge does.
+    """
     from seatrial.report.facts import read_facts
     from seatrial.report.terminal import console
     from seatrial.report.watch_live import End
     from seatrial.report.watch_live import watch as follow
 
-    folder = find_run(run, runs_folders(runs))
+    named = find_runs(run, runs_folders(runs))
+    if named.group is not None:
+        from seatrial.cli.following_group import follow_group
+
+        raise typer.Exit(follow_group(named.group))
+    (folder,) = named.runs
     total = read_facts(folder).total
     end = follow(folder, total, lambda: state_of(run_job(folder)), console())
     if end is End.OVER:

@@ -23,7 +23,10 @@ RunArgument = Annotated[
 ]
 RunArguments = Annotated[
     Optional[list[str]],
-    typer.Argument(metavar="[RUN]...", help="Folders, ids or unique prefixes.", autocompletion=complete.runs),
+    typer.Argument(metavar="[RUN]...", help="Folders, ids or unique prefixes; groups.", autocompletion=complete.runs),
+]
+GroupArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help="Folder, id or unique prefix; or a group.", autocompletion=complete.runs)
 ]
 RunsOption = Annotated[
     Optional[Path], typer.Option("--runs", metavar="DIR", help="Where runs lie: ./runs and the site file's.")

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from seatrial.cli import complete
-from seatrial.cli.options import JsonFlag, RunArgument, RunsOption
-from seatrial.cli.runs import find_run, runs_folders
+from seatrial.cli.options import GroupArgument, JsonFlag, RunsOption
+from seatrial.cli.runs import find_runs, runs_folders
 
 if TYPE_CHECKING:
     from seatrial.run.layout import RunFolder
 
 
 def requeue(
-    run: RunArgument,
+    run: GroupArgument,
     from_step: Annotated[
         Optional[int], typer.Option("--from-step", min=0, metavar="N", help="Its checkpoint; 0 begins again.")
     ] = None,
@@ -38,12 +38,21 @@ def requeue(
     runs: RunsOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Bring a run back that has ended, or whose job is held: as a new job, from its newest whole checkpoint."""
+    """Bring a run back that has ended, or whose job is held: as a new job, from its newest whole checkpoint.
+
+    Of a group: each run that is not done and does not run.
+    """
     from seatrial.slurm.client import Slurm
     from seatrial.slurm.requeue import Wish, expand
     from seatrial.slurm.requeue import requeue as bring_back
 
-    folder = find_run(run, runs_folders(runs))
+    named = find_runs(run, runs_folders(runs), to_change=True)
+    if named.group is not None:
+        from seatrial.cli.group_verbs import refuse_for_one, requeue_group
+
+        refuse_for_one({"--from-step": from_step, "--force-class": force_class})
+        raise typer.Exit(requeue_group(named.group, tuple(exclude or ()), profile, follow=follow, as_json=as_json))
+    (folder,) = named.runs
     if not yes and from_step is not None and sys.stdin.isatty():
         _ask(folder, from_step)
     slurm = Slurm(say=lambda words: typer.echo(words, err=True))

@@ -27,9 +27,9 @@ class Facts:
 
     ``total``: the target step. ``submitted``, ``decision``: the newest such events, or empty. ``steps``: the last
     records of metrics.jsonl. ``stepped_at``: when the last one was written, in seconds since 1970. ``attempt``: the
-    number of the newest attempt, None before the first. ``ended``: its supervisor decided to end it (done or stop) and
-    nothing began after that: no attempt, no job, no request to bring it back. ``verdict``: of a run that ended.
-    ``unreadable``: why there is no spec.
+    number of the newest attempt, None before the first. ``group``: the id of its group, None where it is of none.
+    ``ended``: its supervisor decided to end it (done or stop) and nothing began after that: no attempt, no job, no
+    request to bring it back. ``verdict``: of a run that ended. ``unreadable``: why there is no spec.
     """
 
     path: Path
@@ -41,6 +41,7 @@ class Facts:
     total: int | None = None
     submitted: Mapping[str, Any] = field(default_factory=dict)
     attempt: int | None = None
+    group: str | None = None
     steps: tuple[Mapping[str, Any], ...] = ()
     stepped_at: float | None = None
     decision: Mapping[str, Any] = field(default_factory=dict)
@@ -97,8 +98,8 @@ def read_facts(folder: RunFolder) -> Facts:
         path=folder.path, recipe=str(spec.get("recipe", "")), kind=str(spec.get("kind", "")),
         profile=str(_at(spec, "profile", "name") or ""), created=str(spec.get("created", "")),
         host=str(_at(spec, "provenance", "host") or ""), total=_total(spec, steps), submitted=submitted,
-        attempt=max(numbers, default=None), steps=tuple(steps), stepped_at=_modified(folder.metrics) if steps else None,
-        decision=decision, ended=_ended(events),
+        attempt=max(numbers, default=None), group=str(spec.get("group") or "") or None, steps=tuple(steps),
+        stepped_at=_modified(folder.metrics) if steps else None, decision=decision, ended=_ended(events),
         verdict=str(verdict["verdict"]) if verdict and str(verdict["time"]) >= str(started.get("time", "")) else None,
         last_event=(last_records(folder.events, 1, _FIRST_BLOCK) or [{}])[0], unreadable=unreadable,
     )  # fmt: skip
