@@ -1,0 +1,172 @@
+"""All that a run folder says of its run, read once. What cannot be read is missing; nothing here raises for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any, TypeVar
+
+from seatrial.judge.collect import read_steps
+from seatrial.judge.history import AttemptRecord, read_events, read_history
+from seatrial.judge.merge import Curve, merge_steps
+from seatrial.judge.records import EvaluationRecord, StepRecord
+from seatrial.judge.run_goodput import Goodput, run_goodput
+from seatrial.report.facts import Facts, read_facts
+from seatrial.run.layout import RunFolder
+from seatrial.run.records import read_object
+
+# What a record of an odd shape makes of code that reads it.
+ODD = (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError, RecursionError, ZeroDivisionError)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as its folder tells it.
+
+    ``now``: seconds since 1970 where the run goes on, None where it is over. ``steps``: as they were printed, over all
+    attempts; ``curve``: one a step. ``verdict``: verdict.json, empty where there is none. ``prefix``: of the ids on a
+    page that tells of several runs.
+    """
+
+    folder: RunFolder
+    now: float | None
+    facts: Facts
+    spec: Mapping[str, Any]
+    events: Sequence[Mapping[str, Any]]
+    history: Sequence[AttemptRecord]
+    steps: Sequence[StepRecord]
+    curve: Curve
+    verdict: Mapping[str, Any]
+    goodput: Goodput
+    prefix: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.folder.path.name
+
+    @property
+    def rehearsal(self) -> bool:
+        return self.spec.get("rehearsal") is True or at(self.spec, "profile", "device") == "cpu"
+
+    @property
+    def gpus(self) -> int | None:
+        """Ranks, one a GPU."""
+        return whole(self.spec.get("world_size"))
+
+    @property
+    def sequence_length(self) -> int | None:
+        return whole(self.value("seq_length"))
+
+    @property
+    def total(self) -> int | None:
+        """The target step."""
+        return self.facts.total
+
+    def value(self, name: str) -> Any:
+        """Return the value of a Megatron argument; None where it is not set, or not known."""
+        for key, item in mapping(self.spec.get("fields")).items():
+            if key.partition(".")[2] == name and isinstance(item, Mapping):
+                return item.get("value")
+        return None
+
+    def evaluations(self) -> list[EvaluationRecord]:
+        """Return the evaluations by step; of one that was made again the last one."""
+        found: dict[tuple[int, str], EvaluationRecord] = {}
+        for event in self.events:
+            if event.get("event") == "evaluation":
+                one = attempt_to(lambda event=event: EvaluationRecord.from_json(event))  # type: ignore[misc]
+                if one is not None:
+                    found[(one.iteration, one.which)] = one
+        return sorted(found.values(), key=lambda one: (one.iteration, one.which != "validation"))
+
+
+def read_run(folder: RunFolder, now: float | None, prefix: str = "") -> Run:
+    """Read a run folder. ``now``: seconds since 1970 where the run goes on, None where it is over."""
+    events = attempt_to(lambda: read_events(folder)) or []
+    history = attempt_to(lambda: read_history(folder, events, now)) or []
+    steps = attempt_to(lambda: list(read_steps(folder.metrics))) or []
+    return Run(
+        folder=folder, now=now, facts=attempt_to(lambda: read_facts(folder)) or Facts(folder.path),
+        spec=read_object(folder.spec) or {}, events=events, history=history, steps=steps,
+        curve=attempt_to(lambda: merge_steps(steps)) or Curve(()), verdict=read_object(folder.verdict) or {},
+        goodput=attempt_to(lambda: run_goodput(history, events, now)) or Goodput(), prefix=prefix,
+    )  # fmt: skip
+
+
+def attempt_to(read: Callable[[], T]) -> T | None:
+    """Return what ``read`` returns; None where the record is too odd for it, or not readable."""
+    try:
+        return read()
+    except (*ODD, OSError):
+        return None
+
+
+def at(data: Any, *keys: str) -> Any:
+    """Return what lies under the keys; None where one of them is not there."""
+    for key in keys:
+        data = data.get(key) if isinstance(data, Mapping) else None
+    return data
+
+
+def mapping(data: Any) -> Mapping[str, Any]:
+    """Return a mapping; an empty one where ``data`` is none."""
+    return data if isinstance(data, Mapping) else {}
+
+
+def mappings(data: Any) -> list[Mapping[str, Any]]:
+    """Return the mappings of a list; none where ``data`` is no list."""
+    return [one for one in listed(data) if isinstance(one, Mapping)]
+
+
+def listed(data: Any) -> list[Any]:
+    """Return a list; an empty one where ``data`` is none."""
+    return data if isinstance(data, list) else []
+
+
+def whole(value: Any) -> int | None:
+    """Return a whole number; None for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def real(value: Any) -> float | None:
+    """Return a number, also of the text that records hold for NaN and infinity; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    return attempt_to(lambda: float(value))
+
+
+def clock(seconds: float | None) -> str:
+    """Return a time (seconds since 1970) for people."""
+    if seconds is None:
+        return "unknown"
+    moment = attempt_to(lambda: datetime.fromtimestamp(seconds, timezone.utc))
+    return "unknown" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def node_spans(names: Iterable[Any]) -> str:
+    """Return names of nodes as Slurm writes them: ``gb200-[001-004,007]``."""
+    groups: dict[str, list[str]] = {}
+    plain: list[str] = []
+    for name in map(str, names):
+        head = name.rstrip("0123456789")
+        if head != name and head.isprintable():
+            groups.setdefault(head, []).append(name[len(head) :])
+        else:
+            plain.append(name)
+    for head, numbers in groups.items():
+        words = _numbers(numbers)
+        plain.append(f"{head}{words}" if len(numbers) == 1 else f"{head}[{words}]")
+    return ", ".join(plain)
+
+
+def _numbers(numbers: Sequence[str]) -> str:
+    spans: list[tuple[str, str]] = []
+    for number in sorted(set(numbers), key=lambda text: (len(text), text)):
+        last = spans[-1][1] if spans else ""
+        if len(number) <= 18 and len(last) == len(number) and int(number) == int(last) + 1:
+            spans[-1] = (spans[-1][0], number)
+        else:
+            spans.append((number, number))
+    return ",".join(a if a == b else f"{a}-{b}" for a, b in spans)
