@@ -39,7 +39,7 @@ EVIDENCE = {
 def spec(**changes: Any) -> dict[str, Any]:
     return {
         "recipe": "nano", "kind": "gate", "world_size": 8, "rehearsal": False, "environment": {"NCCL_X": "1"},
-        "profile": {"name": "p", "gpu_type": "gb200", "paths": {"runs": "/r"}}, "same": {"arguments": "abc"},
+        "profile": {"name": "p", "gpu_type": "gb200", "paths": {"runs": "/r"}}, "curve": "abc",
         "fields": {key: {"value": value, "owner": "recipe"} for key, value in FIELDS.items()}, **changes,
     }  # fmt: skip
 

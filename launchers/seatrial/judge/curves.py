@@ -111,14 +111,14 @@ def _read_run(folder: RunFolder) -> RunCurve:
     configuration = None if spec is None else of_spec(spec)
     said = configuration or {}
     spec = spec or {}
-    same, profile = _mapping(spec.get("same")), _mapping(spec.get("profile"))
+    profile = _mapping(spec.get("profile"))
     return RunCurve(
         name=folder.path.resolve().name, source=str(folder.path), kind=RUN, steps=curve.steps, repeated=curve.repeated,
         evaluations=_last_of_each(evaluations), recipe=_text(spec.get("recipe")),
         gpus=_whole(said.get("world_size")) or _world_size(lines), sequence_length=_whole(said.get("seq_length")),
         seed=_whole(said.get("seed")), configuration=configuration,
         rehearsal=spec.get("rehearsal") is True or any(line.rehearsal for line in lines),
-        arguments=_text(same.get("arguments")), gpu_type=_text(profile.get("gpu_type")) or _gpu_type(lines),
+        arguments=_text(spec.get("curve")), gpu_type=_text(profile.get("gpu_type")) or _gpu_type(lines),
         versions=_versions(lines),
     )  # fmt: skip
 
