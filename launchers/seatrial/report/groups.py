@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -52,7 +53,7 @@ def total(rows: Sequence[Row]) -> Total:
 
 
 def _state(row: Row) -> str:
-    if row.final and row.decision in ("done", "stop"):
+    if row.ended:
         return "done" if row.decision == "done" else "stopped"
     return row.state.lower()
 
@@ -83,34 +84,34 @@ class Followed:
         self._job = ""
         self._progress, self._standing = Progress(steps), Standing()
         self._metrics, self._events = Tail(folder.metrics), Tail(folder.events)
-        self._printed = (0, 0)
 
-    def read(self, job: str | None) -> list[str]:
-        """Take what is new; return what deserves a line. ``job``: how its job stands, None where it is gone."""
+    def read(self, job: str | None, plain: bool) -> list[str]:
+        """Take what is new; return what deserves a line that stays: with ``plain`` the first, each tenth and the last
+        step, too. ``job``: how its job stands, None where it is gone."""
+        self._job = "its job is gone" if job is None else job
         told = []
         for record in self._metrics.read():
-            if isinstance(record, dict) and isinstance(record.get("step"), int):
-                self._progress.add_step({"of": self._progress.total, **record})
+            if not isinstance(record, dict) or not isinstance(record.get("step"), int):
+                continue
+            with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):  # no record of ours
+                self._progress.add_step(record)
+                told += [self.line()] if plain and self._due() else []
         for event in self._events.read():
             if isinstance(event, dict):
                 self._progress.add_event(event)
                 self._standing.add(event)
                 told += [f"{self.label}: {words}"] if (words := news(event)) else []
         self.over = self._standing.ended or job is None
-        self._job = "" if self._standing.ended else "its job is gone" if job is None else job
+        self._job = "" if self._standing.ended else self._job
         return told
 
     def line(self) -> str:
         """Return how it stands."""
         return f"{self.label}: {self._progress.line()}" + (f"  [{self._job}]" if self._job else "")
 
-    def due(self) -> bool:
-        """Return whether, where lines stay, this is the time for one: the first step, each tenth and the last."""
-        step, place = self._progress.step, (self._progress.attempt, self._progress.step)
-        if not step or place == self._printed or not (step == 1 or step % 10 == 0 or step == self._progress.total):
-            return False
-        self._printed = place
-        return True
+    def _due(self) -> bool:
+        step = self._progress.step
+        return step == 1 or step % 10 == 0 or step == self._progress.total
 
 
 def follow(runs: Sequence[Followed], look: Callable[[], Mapping[Path, str | None]], out: Console) -> None:
@@ -125,10 +126,8 @@ def follow(runs: Sequence[Followed], look: Callable[[], Mapping[Path, str | None
         while True:
             jobs = look()  # before reading: what a dying job wrote last is still seen
             for run in runs:
-                for words in run.read(jobs.get(run.folder.path, "")):
+                for words in run.read(jobs.get(run.folder.path, ""), plain=live is None):
                     out.print(words, soft_wrap=True, markup=False)
-                if live is None and run.due():
-                    out.print(run.line(), soft_wrap=True, markup=False)
             if live:
                 live.update(Text("\n".join(run.line() for run in runs)))
             if all(run.over for run in runs):

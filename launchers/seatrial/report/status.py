@@ -50,7 +50,8 @@ class Row:
 
     ``attempts``: how many there were. ``last_class``: of the newest decision. ``needs_action``: what a person has to
     do; None: nothing, as far as is known. ``goodput``, ``goodput_without_queue``: None where nobody worked them out.
-    ``group``: the id of its group, None where it is of none.
+    ``group``: the id of its group, None where it is of none. ``ended``: its supervisor has decided to end it, even
+    where its job is not gone yet.
     """
 
     run: str
@@ -80,6 +81,7 @@ class Row:
     goodput: float | None = None
     goodput_without_queue: float | None = None
     group: str | None = None
+    ended: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data; a loss that is no number is the string "nan"."""
@@ -96,7 +98,7 @@ def row(facts: Facts, job: Job, now: float) -> Row:
         eta_seconds=facts.eta_seconds if job.state in _LIVE and not facts.ended else None, verdict=facts.verdict,
         decision=facts.decision.get("decision"), decision_reason=facts.decision.get("reason"),
         needs_action=needs_action(facts, job), attempts=0 if facts.attempt is None else facts.attempt + 1,
-        last_class=facts.decision.get("class"), group=facts.group,
+        last_class=facts.decision.get("class"), group=facts.group, ended=facts.ended,
     )  # fmt: skip
 
 
