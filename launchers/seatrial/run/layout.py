@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seatrial.errors import SeatrialError
+from seatrial.run.sharing import make_folder
 
 TEMPORARY = "seatrial-rank-"  # so begin the names of all ranks' temporary folders
 
@@ -148,7 +149,7 @@ class RunFolder:
         """Make the next attempt's folder."""
         attempts = self.attempts()
         attempt = self.attempt(attempts[-1].number + 1 if attempts else self._first)
-        attempt.path.mkdir(mode=0o700)
+        make_folder(attempt.path)
         return attempt
 
     @property

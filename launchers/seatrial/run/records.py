@@ -16,8 +16,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Optional, Union
 
+from seatrial.run import sharing
+
 SCHEMA = 1
-_MODE = 0o600
 
 
 def now() -> str:
@@ -43,7 +44,10 @@ def decode_float(value: Union[float, str, None]) -> Optional[float]:
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Write a whole document, mode 0600: a reader never sees a part of it, nor loses the one before."""
+    """Write a whole document: a reader never sees a part of it, nor loses the one before.
+
+    Its mode is 0600, in a folder that is shared 0640.
+    """
     handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w") as stream:
@@ -51,7 +55,7 @@ def write_json(path: Path, data: Any) -> None:
             stream.write("\n")
             stream.flush()
             os.fsync(stream.fileno())
-        Path(aside).chmod(_MODE)
+        Path(aside).chmod(sharing.file_mode(path.parent))
         Path(aside).replace(path)
     except BaseException:
         Path(aside).unlink()
@@ -68,9 +72,11 @@ def append_line(path: Path, data: Any) -> None:
     except ValueError:
         text = json.dumps(_finite(data), allow_nan=False, separators=(",", ":"))
     line = text.encode() + b"\n"
-    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, _MODE)
+    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         size = os.fstat(handle).st_size
+        if not size and sharing.is_shared(path.parent):
+            os.fchmod(handle, sharing.SHARED_FILE)
         if size and os.pread(handle, 1, size - 1) != b"\n":
             line = b"\n" + line
         while line:

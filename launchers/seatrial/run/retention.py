@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from seatrial.run import checkpoint, records
+from seatrial.run.sharing import make_folder
 
 SET_ASIDE = "set_aside"
 _DOOMED = ".deleting-"
@@ -62,7 +63,7 @@ def delete_all(checkpoints: Path) -> list[str]:
 def set_aside(path: Path, attempt: int) -> Path:
     """Move a checkpoint out of the way, so that no attempt takes it; return where it is. Raises OSError."""
     folder = path.parent / SET_ASIDE
-    folder.mkdir(mode=0o700, exist_ok=True)
+    make_folder(folder, exist_ok=True)
     number = 0
     while (target := folder / f"{path.name}-before-{attempt:03d}{f'-{number}' if number else ''}").exists():
         number += 1

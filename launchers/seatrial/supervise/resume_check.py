@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, Optional
 
 from seatrial.run import records
+from seatrial.run.sharing import make_folder
 from seatrial.supervise import classes
 from seatrial.supervise.attempt import run_attempt
 from seatrial.supervise.history import History, read_history
@@ -38,7 +39,7 @@ def check_resume(job: Job) -> None:
     if root.path.exists():
         shutil.rmtree(root.path)  # of a supervisor that was lost on the way
     for folder in (root.path, root.path / "attempts"):
-        folder.mkdir(mode=0o700)
+        make_folder(folder)
     job.journal.event("resume_check_started", step=step)
     job.journal.say(f"resume check: checkpoint {step} into {root.path.name}/, to the end again")
     own = replace(job, folder=root, journal=Journal(root), janitor=None, notifier=None)

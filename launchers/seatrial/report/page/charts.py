@@ -51,7 +51,7 @@ def curves(run: Run, canvas: Canvas) -> Markup:
             charts.append(Chart(anchor, title, series, flags=flags, flagged=column, robust=robust, says=says))
     figures = [canvas.figure(Chart(**{**chart.__dict__, "lines": lines, "spans": spans})) for chart in charts]
     return html(
-        toolbar(), _without_script(run, columns), tag("div", *figures, class_="charts"), said,
+        toolbar("Attempt lines"), _without_script(run, columns), tag("div", *figures, class_="charts"), said,
     )  # fmt: skip
 
 

@@ -40,10 +40,12 @@ def compare_page(comparison: Data) -> str:
         banners(rehearsal, None, None),
     )  # fmt: skip
     lines = [_line(pair, names) for pair in pairs if pair["first_divergence"] is not None]
-    curves = html(toolbar(), tag("div", *overlay(canvas, overlaid, rehearsal, lines), class_="charts"))
+    curves = html(
+        toolbar("First divergence"), tag("div", *overlay(canvas, overlaid, rehearsal, lines), class_="charts")
+    )
     apart = [_pair(comparison, pair, canvas, most // 3) for pair in pairs]
     parts = [
-        Part("apart", "What sets them apart", html(*apart)),
+        Part("verdict", "Verdict", html(*apart)),
         Part("curves", "Curves", curves),
         Part("speed", "Speed", _speed(runs)),
         Part("configuration", "Configuration", _configuration(comparison, names)),
@@ -79,7 +81,7 @@ def _pair(comparison: Data, pair: Data, canvas: Canvas, most: int) -> Markup:
         f"difference-{pair['b']}", f"lm loss: {other['name']} less {first['name']}",
         [Series(_DIFFERENCE, _DIFFERENCE, number, pair["b"]),
          *(Series(name, name, number, 7, True, "dashed", smooth=False) for name in (_ABOVE, _BELOW))],
-        lines=lines, bands=[(_ABOVE, _BELOW)],
+        lines=lines, signed=True, bands=[(_ABOVE, _BELOW)],
         says=f"The tolerance is a band around zero: {band_words(comparison['tolerance'])}.",
     )  # fmt: skip
     return html(heading, words, canvas.figure(chart))

@@ -51,6 +51,7 @@ class Chart:
 
     ``flags``: places of ``flagged`` (a series) without a finite value, and what was seen. ``bands``: pairs of series
     with the area between them. ``robust``: the axis leaves outliers out until they are asked for.
+    ``signed``: values lie on both sides of 0, so that no logarithmic axis is offered.
     """
 
     anchor: str
@@ -66,6 +67,7 @@ class Chart:
     bands: Sequence[tuple[str, str]] = ()
     robust: bool = False
     log: bool = False
+    signed: bool = False
     tall: bool = False
     note: Any = None
     says: str = ""
@@ -73,7 +75,7 @@ class Chart:
     def to_json(self) -> dict[str, Any]:
         return {
             "title": self.title, "x": self.x, "group": self.group or self.x,
-            "robust": self.robust, "log": self.log, "tall": self.tall,
+            "robust": self.robust, "log": self.log, "signed": self.signed or self.x == "time", "tall": self.tall,
             "series": [dict(one.__dict__, color=one.color % COLORS) for one in self.series],
             "lines": [line.__dict__ for line in self.lines],
             "spans": [{"from": one.first, "to": one.last, "tone": one.tone} for one in self.spans],
@@ -115,8 +117,8 @@ class Canvas:
         return {"charts": [chart.to_json() for chart in self.charts], "tables": self.tables}
 
 
-def toolbar() -> Markup:
-    """Return the controls of all charts that have steps."""
+def toolbar(marks: str = "") -> Markup:
+    """Return the controls of all charts that have steps. ``marks``: what may be hidden; empty: nothing."""
     moves = (("in", "+", "Zoom in"), ("out", "\N{MINUS SIGN}", "Zoom out"), ("left", "\N{LEFTWARDS ARROW}", "Earlier"),
              ("right", "\N{RIGHTWARDS ARROW}", "Later"), ("reset", "Reset", "Show all steps"))  # fmt: skip
     buttons = [
@@ -128,7 +130,7 @@ def toolbar() -> Markup:
         tag("span", tag("label", "Smoothing", for_="smoothing"), slider,
             tag("output", "0.00", id="smoothing-value", for_="smoothing"), class_="group"),
         tag("span", *buttons, tag("output", "all steps", id="range"), class_="group"),
-        _switch("outliers", "Outliers", False), _switch("marks", "Attempt lines", True),
+        _switch("outliers", "Outliers", False), _switch("marks", marks, True) if marks else None,
         tag("span", "Drag to zoom, double-click to reset. Keys on a chart: arrows move, + and \N{MINUS SIGN} zoom, "
             "0 resets; Shift and an arrow read values.", class_="muted small", id="keys"),
         class_="toolbar js-only",

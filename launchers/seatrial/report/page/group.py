@@ -90,7 +90,7 @@ def _in_common(group: Group) -> Markup:
 def _runs(runs: Sequence[Run], names: Sequence[str]) -> Markup:
     windows = {window(run) for run in runs}
     mean = f"mean of the last {windows.pop()}" if len(windows) == 1 else "mean of the last tenth"
-    heads = ["run", "", *(tag("th", name, scope="col", class_="number") for name in (
+    heads = ["run", "standing", *(tag("th", name, scope="col", class_="number") for name in (
         "steps", "of", "lm loss", mean, "step time (ms)", "tokens/s/GPU", "goodput", "attempts"))]  # fmt: skip
     rows = []
     for index, (run, name) in enumerate(zip(runs, names, strict=True)):

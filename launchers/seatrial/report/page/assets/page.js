@@ -72,7 +72,7 @@
   const place = (kind, value) => (kind === "time" ? `${utc(value)} UTC` : `step ${grouped(value)}`);
 
   // ---- state that all charts share ----
-  const state = { weight: 0, outliers: false, marks: true };
+  const state = { weight: 0, outliers: false, marks: true, printing: false };
   const charts = [];
   const tone = { good: "--good", bad: "--bad", warn: "--warn", plain: "--muted", live: "--accent" };
 
@@ -128,7 +128,7 @@
         button.setAttribute("aria-pressed", String(this.log));
         this.build();
       });
-      if (this.spec.x !== "time") this.figure.querySelector(".controls").append(button);
+      if (!this.spec.signed) this.figure.querySelector(".controls").append(button);
     }
 
     makeLegend() {
@@ -169,9 +169,10 @@
       const font = `${narrow ? 11 : 12}px system-ui, sans-serif`;
       const axis = { stroke: () => color("--muted"), font, grid: { stroke: () => color("--grid"), width: 1 }, ticks: { show: false } };
       const series = [{}];
+      const several = spec.series.filter((one) => one.draw === "line").length > 1;
       spec.series.forEach((one, index) => {
         const faint = () => state.weight && one.smooth;
-        const stroke = () => color(`--s${one.color}`) + (faint() ? "40" : "");
+        const stroke = () => color(`--s${one.color}`) + (faint() ? "40" : several && one.draw === "line" ? "c8" : "");
         const plain = { show: !this.hidden[index], stroke, width: 1.25, spanGaps: false, dash: one.draw === "dashed" ? [6, 4] : undefined };
         if (one.draw === "points") Object.assign(plain, { paths: () => null, points: { show: true, size: 7, width: 1.5, stroke, fill: () => color("--card") } });
         series.push(plain, { show: !this.hidden[index] && one.smooth, stroke: () => color(`--s${one.color}`), width: 2, points: { show: false } });
@@ -205,7 +206,7 @@
 
     fit() {
       const width = this.plot.clientWidth;
-      if (width && Math.abs(width - this.u.width) > 1) this.u.setSize({ width, height: this.height() });
+      if (width && !state.printing && Math.abs(width - this.u.width) > 1) this.u.setSize({ width, height: this.height() });
     }
 
     // Marks need room; outliers of a few steps must not flatten all others.
@@ -381,7 +382,7 @@
     for (const button of all("[data-go]")) button.addEventListener("click", () => first && first.go(button.dataset.go));
     const switches = { outliers: () => charts.forEach((chart) => chart.refresh()), marks: () => charts.forEach((chart) => chart.u.redraw()) };
     for (const [name, act] of Object.entries(switches))
-      $(name).addEventListener("change", () => { state[name] = $(name).checked; act(); });
+      if ($(name)) $(name).addEventListener("change", () => { state[name] = $(name).checked; act(); });
   }
 
   const kept = { get: () => { try { return localStorage.getItem("seatrial-theme"); } catch { return null; } },
@@ -427,12 +428,14 @@
   let before = null;
   addEventListener("beforeprint", () => {
     before = { theme, closed: all("details:not([open])") };
+    state.printing = true;
     before.closed.forEach((one) => { one.open = true; });
     setTheme("light");
     charts.forEach((chart) => chart.u.setSize({ width: 660, height: chart.spec.tall ? 300 : 200 }));
   });
   addEventListener("afterprint", () => {
     if (!before) return;
+    state.printing = false;
     before.closed.forEach((one) => { one.open = false; });
     setTheme(before.theme);
     charts.forEach((chart) => chart.u.setSize({ width: chart.plot.clientWidth, height: chart.height() }));
