@@ -267,6 +267,16 @@ def test_hostile_text_does_nothing(run: RunFolder) -> None:
     assert len([line for line in block.splitlines() if line.startswith("- ")]) == 1
 
 
+def test_values_of_secrets_are_left_out(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    verdict = records.read_json(run.verdict)
+    verdict["rules"][0] |= {"verdict": "FAIL", "seen": "401 of hf_abc*def$ghi and plain-value"}
+    records.write_json(run.verdict, verdict | {"verdict": "FAIL"})
+    monkeypatch.setenv("HF_TOKEN", "hf_abc*def$ghi")
+    monkeypatch.setenv("OTHER_KEY", "plain-value")
+    block = validation_block(run)
+    assert "401 of (HF_TOKEN) and (OTHER_KEY)" in block and "hf_abc" not in block
+
+
 @pytest.mark.parametrize(
     ("value", "shown"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from seatrial.judge.records import LM_LOSS
 from seatrial.judge.rules import spans
 from seatrial.judge.run_goodput import run_goodput
 from seatrial.judge.verdict import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS
+from seatrial.report import secrets
 from seatrial.report.decisions import class_words, decision_words
 from seatrial.report.facts import Facts, read_facts
 from seatrial.report.markdown_parts import checkpoints, evaluations, heads, jobs, speed, versions, what, where
@@ -53,8 +55,8 @@ class _Read:
 def validation_block(folder: RunFolder, now: float | None = None) -> str:
     """Return a run's Markdown block. ``now``: seconds since 1970, by default the time.
 
-    Never raises for what lies in the folder. No absolute path stands in the block, and text from records can neither
-    format nor link.
+    Never raises for what lies in the folder. No absolute path stands in the block, nor a secret's value that is known
+    here, and text from records can neither format nor link.
     """
     read = _read(folder, time.time() if now is None else now)
     lines = ["## Validation", "", _headline(read), ""]
@@ -62,7 +64,11 @@ def validation_block(folder: RunFolder, now: float | None = None) -> str:
     failing = list(_failing(read))
     if failing:
         lines += ["", "Rules that do not pass:", "", *failing]
-    return "\n".join(lines) + "\n"
+    block = "\n".join(lines) + "\n"
+    values = secrets.secrets_of(read.spec["profile"] if isinstance(read.spec.get("profile"), dict) else {}, os.environ)
+    return secrets.without(
+        secrets.without(block, values), {name: text(value) for name, value in values.items()}
+    )  # fmt: skip
 
 
 def _read(folder: RunFolder, now: float) -> _Read:

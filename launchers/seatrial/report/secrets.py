@@ -33,7 +33,12 @@ def secrets_of(profile: Mapping[str, Any], environment: Mapping[str, str]) -> di
 
 def forms(value: str) -> set[str]:
     """Return how a value may be written: as it is, within JSON, within an address."""
-    return {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], urllib.parse.quote(value, "")}
+    return {
+        value,
+        json.dumps(value)[1:-1],
+        json.dumps(value, ensure_ascii=False)[1:-1],
+        urllib.parse.quote(value, "", errors="surrogateescape"),
+    }
 
 
 def find(files: Iterable[Path], secrets: Mapping[str, str]) -> tuple[Path, str] | None:
