@@ -186,6 +186,14 @@ def test_values_of_secrets_are_never_on_the_page(gate: RunFolder, tmp_path: Path
     assert "MY_API_KEY" in page
 
 
+def test_what_a_rank_printed_of_a_secret_is_taken_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = hostile(tmp_path, "key <swordfish>&4 given")
+    monkeypatch.setenv("SERVICE_TOKEN", "<swordfish>&4")
+    page = run_page(folder, None)
+    assert "swordfish" not in page
+    assert "key (SERVICE_TOKEN) given" in page
+
+
 @pytest.mark.parametrize("missing", ["spec", "events", "metrics", "attempts", "everything"])
 def test_what_is_missing_is_said_to_be_unknown(tmp_path: Path, missing: str) -> None:
     folder = three_attempts(tmp_path)

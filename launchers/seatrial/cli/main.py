@@ -13,6 +13,7 @@ from seatrial.cli.gate import gate
 from seatrial.cli.looking import check, render, verdict
 from seatrial.cli.nodes import nodes
 from seatrial.cli.prune import prune
+from seatrial.cli.report import report
 from seatrial.cli.requeue import requeue
 from seatrial.cli.tend import tend
 from seatrial.errors import SeatrialError
@@ -23,7 +24,7 @@ app = typer.Typer(
     epilog="Exit codes: 0 done or PASS, 1 FAIL, 2 a mistake to mend, 3 INCONCLUSIVE, 130 stopped following.",
     help="Hardware gates and self-healing convergence runs for LLM pretraining.",
 )
-for command in (gate, converge, render, check, verdict, compare, reference):
+for command in (gate, converge, render, check, verdict, compare, reference, report):
     app.command()(command)
 verbs.register(app)
 app.command()(requeue)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 from seatrial.judge.configuration import differences, of_spec
@@ -32,12 +33,16 @@ from seatrial.run.groups import Group
 from seatrial.run.layout import RunFolder
 
 
-def group_page(group: Group, now: float | None) -> str:
+def group_page(group: Group, now: float | None, over: Collection[Path] = ()) -> str:
     """Return the page of a run group as one HTML file.
 
-    ``now``: seconds since 1970 where one of its runs goes on, None where all are over.
+    ``now``: seconds since 1970 where runs may go on: those that have not ended, and are none of ``over`` (folders of
+    runs whose jobs are known to be gone). None: all are over.
     """
-    runs = [_read(RunFolder(one.folder), now, f"run-{index}-") for index, one in enumerate(group.runs)]
+    runs = [
+        _read(RunFolder(one.folder), None if one.folder in over else now, f"run-{index}-")
+        for index, one in enumerate(group.runs)
+    ]
     canvas = Canvas()
     names = _names(runs)
     overlaid = [_overlaid(run, name, MOST_VALUES // len(runs)) for run, name in zip(runs, names, strict=True)]

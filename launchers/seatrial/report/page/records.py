@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any, TypeVar
 
@@ -13,6 +14,7 @@ from seatrial.judge.merge import Curve, merge_steps
 from seatrial.judge.records import EvaluationRecord, StepRecord
 from seatrial.judge.run_goodput import Goodput, run_goodput
 from seatrial.report.facts import Facts, read_facts
+from seatrial.report.secrets import secrets_of, without
 from seatrial.run.layout import RunFolder
 from seatrial.run.records import read_object
 
@@ -82,17 +84,44 @@ class Run:
         return sorted(found.values(), key=lambda one: (one.iteration, one.which != "validation"))
 
 
-def read_run(folder: RunFolder, now: float | None, prefix: str = "") -> Run:
-    """Read a run folder. ``now``: seconds since 1970 where the run goes on, None where it is over."""
-    events = attempt_to(lambda: read_events(folder)) or []
-    history = attempt_to(lambda: read_history(folder, events, now)) or []
+def read_run(
+    folder: RunFolder, now: float | None, prefix: str = "", environment: Mapping[str, str] | None = None
+) -> Run:
+    """Read a run folder. ``now``: seconds since 1970 where the run goes on, None where it is over.
+
+    Values of secrets that ``environment`` (by default this process's) knows are taken out of all that was read: a
+    rank may have printed one.
+    """
+    spec = read_object(folder.spec) or {}
+    hidden = secrets_of(mapping(spec.get("profile")), dict(os.environ) if environment is None else environment)
+    events = [_without(event, hidden) for event in attempt_to(lambda: read_events(folder)) or []]
+    history = [
+        replace(one, data=_without(one.data, hidden))
+        for one in attempt_to(lambda: read_history(folder, events, now)) or []
+    ]
     steps = attempt_to(lambda: list(read_steps(folder.metrics))) or []
+    if hidden:
+        steps = [replace(one, losses=_without(one.losses, hidden)) for one in steps]
+    facts = attempt_to(lambda: read_facts(folder)) or Facts(folder.path)
     return Run(
-        folder=folder, now=now, facts=attempt_to(lambda: read_facts(folder)) or Facts(folder.path),
-        spec=read_object(folder.spec) or {}, events=events, history=history, steps=steps,
-        curve=attempt_to(lambda: merge_steps(steps)) or Curve(()), verdict=read_object(folder.verdict) or {},
+        folder=folder, now=now,
+        facts=replace(facts, profile=_without(facts.profile, hidden), decision=_without(facts.decision, hidden)),
+        spec=_without(spec, hidden), events=events, history=history, steps=steps,
+        curve=attempt_to(lambda: merge_steps(steps)) or Curve(()),
+        verdict=_without(read_object(folder.verdict) or {}, hidden),
         goodput=attempt_to(lambda: run_goodput(history, events, now)) or Goodput(), prefix=prefix,
     )  # fmt: skip
+
+
+def _without(data: Any, hidden: Mapping[str, str]) -> Any:
+    """Return plain data with the names of secrets where their values stood."""
+    if not hidden:
+        return data
+    if isinstance(data, str):
+        return without(data, hidden)
+    if isinstance(data, Mapping):
+        return {_without(key, hidden): _without(value, hidden) for key, value in data.items()}
+    return [_without(value, hidden) for value in data] if isinstance(data, (list, tuple)) else data
 
 
 def attempt_to(read: Callable[[], T]) -> T | None:
