@@ -17,7 +17,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Optional, cast
 
-from seatrial.judge.gate import judge_run
 from seatrial.judge.records import EvaluationRecord, Evidence, ExitNotice, SaveRecord, Start
 from seatrial.run import checkpoint, records, retention
 from seatrial.run.layout import RunFolder
@@ -73,10 +72,10 @@ def write_run(
 ) -> RunFolder:
     """Write a run's folder at ``folder``, which must not exist, and return it.
 
-    ``steps``, ``attempts``: 48,000 and 30 for a convergence run, 100 and 1 for a gate (which always has its logs and
-    its verdict). ``logs``: the first and the last rank's log of every attempt, and every rank's exit record. ``over``
-    False: the last attempt goes on, half way to its end. Every attempt trains at least one step that is new, so
-    ``steps`` must be at least ten times ``attempts``.
+    ``steps``, ``attempts``: 48,000 and 30 for a convergence run, 100 and 1 for a gate, which also has its second pass.
+    ``logs``: the last rank's log has its iteration lines, and every rank its exit record; a gate always has them.
+    ``over`` False: the last attempt goes on, half way to its end. A run that is over has its verdict, which is PASS.
+    Every attempt trains steps that are new, so ``steps`` must be at least ten times ``attempts``.
     """
     gate = kind == "gate"
     steps, attempts = steps or (100 if gate else 48_000), attempts or (1 if gate else 30)
@@ -143,6 +142,9 @@ class _Run:
     def event(self, event: str, /, **details: Any) -> None:
         self.events.append((self.now, {"schema": 1, "time": records.iso(self.now), "event": event, **details}))
 
+    def say(self, text: str) -> None:
+        """Stand in for a journal: nobody reads the batch log."""
+
     def flush(self) -> None:
         text = "".join(f"{json.dumps(event, separators=(',', ':'))}\n" for _, event in self.events)
         self.folder.events.write_text(text)
@@ -165,18 +167,21 @@ class _Run:
         one.begin()
         one.train()
         if live:
+            one.write_logs(_Ending([], 0.0, {}))
             return policy.Decision("", "", "")
         return one.end()
 
     def end(self, decision: policy.Decision) -> None:
         if self.gate:
             self.check_resume()
-            self.flush()
-            verdict = judge_run(self.folder.path).to_json()
-            records.write_json(self.folder.verdict, verdict)
-            self.event("verdict", verdict=verdict["verdict"])
-            main._clear(cast(Any, SimpleNamespace(folder=self.folder, journal=self)))
-        self.event("decision", decision="done", action="done", exit_code=0, reason=self.records[-1]["reason"],
+        self.flush()
+        recovery = self.spec["profile"]["recovery"]
+        job = SimpleNamespace(folder=self.folder, spec=self.spec, journal=self, recovery=recovery)
+        reason = self.records[-1]["reason"]
+        code = main._judged(cast(Any, job), main.End(exit_codes.DONE, reason, decision.name))
+        if code:
+            raise AssertionError(f"the verdict on {self.folder.path} makes {code}")
+        self.event("decision", decision="done", action="done", exit_code=0, reason=reason,
                    attempt=self.records[-1]["attempt"], **{"class": decision.name})  # fmt: skip
         self.event("supervisor_ended", exit_code=0)
 
@@ -363,15 +368,13 @@ class _Attempt:
         return policy.decide(now, before, policy.Budgets.of(profile), place)
 
     def write_logs(self, ending: _Ending) -> None:
-        if not self.run.logs:
-            return
         texts = {0: self.first_log, self.run.ranks - 1: self.last_log}
         for rank, lines in ending.tails.items():
             texts.setdefault(rank, [])
             texts[rank] = [*texts[rank], *lines]
         for rank, lines in texts.items():
             self.attempt.rank_log(rank).write_text("".join(f"{one}\n" for one in lines))
-        for end in ending.ends:
+        for end in ending.ends if self.run.logs else ():
             if end.record is not None:
                 self.attempt.exit_record(end.rank).write_text(json.dumps(end.record))
 

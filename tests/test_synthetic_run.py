@@ -102,6 +102,7 @@ def test_checkpoints_that_were_saved_last_are_left(run: RunFolder) -> None:
 def test_it_is_over_and_explained(run: RunFolder) -> None:
     facts = read_facts(run)
     assert facts.ended and facts.total == 600 and facts.kind == "convergence" and facts.profile == "gb200-64gpu"
+    assert records.read_json(run.verdict)["verdict"] == facts.verdict == "PASS"
     words = "\n".join(lines(explanation(run, None)))
     assert "steps: 600 for the first time" in words and "not recorded" not in words
 
