@@ -16,11 +16,8 @@ _BLOCK = 1 << 20
 def named_by(profile: Mapping[str, Any]) -> list[str]:
     """Return the variables that a run is given by name: their values are on no record of ours."""
     passed = _at(profile, "env", "pass")
-    names = [
-        *(passed if isinstance(passed, list) else []),
-        _at(profile, "notify", "webhook"),
-        _at(profile, "wandb", "key"),
-    ]
+    tracker = _at(profile, "wandb", "key") if _at(profile, "wandb", "enabled") else None
+    names = [*(passed if isinstance(passed, list) else []), _at(profile, "notify", "webhook"), tracker]
     return sorted({name for name in names if isinstance(name, str) and name})
 
 
