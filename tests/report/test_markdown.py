@@ -137,6 +137,11 @@ def gone_on(run: RunFolder) -> None:
     records.append_event(run.events, "attempt_started", attempt=1, why="requeued by hand")
 
 
+def gone_on_to_another_end(run: RunFolder) -> None:
+    gone_on(run)
+    records.append_event(run.events, "decision", decision="stop", attempt=1, exit_code=1, reason="it broke")
+
+
 def no_test_loss(run: RunFolder) -> None:
     change_lines(run.events, lambda one: None if one.get("which") == "test" else one)
 
@@ -191,6 +196,7 @@ def drilled(run: RunFolder) -> None:
         (no_verdict, ["**no verdict** (no verdict is on record): gate", "| speed | unknown"]),
         (odd_verdict, ["**no verdict** (the verdict on record cannot be read): gate"]),
         (gone_on, ["**no verdict** (the run has gone on since", "nothing here is final", "| end | not over |"]),
+        (gone_on_to_another_end, ["**no verdict** (the last attempt began after", "stop (exit code 1): it broke"]),
         (no_test_loss, ["validation lm loss 4.020018 at step 100; no final test loss is on record"]),
         (early_validation, ["no final validation loss is on record; test lm loss"]),
         (no_state, ["saved at 50, 100; whether any is whole is unknown"]),

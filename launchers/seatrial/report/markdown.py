@@ -65,10 +65,10 @@ def validation_block(folder: RunFolder, now: float | None = None) -> str:
     if failing:
         lines += ["", "Rules that do not pass:", "", *failing]
     block = "\n".join(lines) + "\n"
-    values = secrets.secrets_of(read.spec["profile"] if isinstance(read.spec.get("profile"), dict) else {}, os.environ)
-    return secrets.without(
-        secrets.without(block, values), {name: text(value) for name, value in values.items()}
-    )  # fmt: skip
+    profile = read.spec.get("profile")
+    values = secrets.secrets_of(profile if isinstance(profile, dict) else {}, os.environ)
+    as_shown = {name: text(value) for name, value in values.items()}
+    return secrets.without(secrets.without(block, values), as_shown)
 
 
 def _read(folder: RunFolder, now: float) -> _Read:
@@ -89,6 +89,8 @@ def _verdict(folder: RunFolder, facts: Facts) -> tuple[Mapping[str, Any], str]:
         return {}, "the verdict on record cannot be read"
     if not facts.ended:
         return {}, f"the run has gone on since the verdict on record ({found['verdict']}), which counts no more"
+    if facts.verdict is None:
+        return {}, f"the last attempt began after the verdict on record ({found['verdict']}), which counts no more"
     return found, ""
 
 
