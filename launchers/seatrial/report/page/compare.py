@@ -78,7 +78,7 @@ def _pair(comparison: Data, pair: Data, canvas: Canvas, most: int) -> Markup:
     number = canvas.table(columns.made(steps, series, most).to_json())
     lines = [_line(pair, [run["name"] for run in comparison["runs"]])] if pair["first_divergence"] else []
     chart = Chart(
-        f"difference-{pair['b']}", f"lm loss: {other['name']} less {first['name']}",
+        f"difference-{pair['b']}", "Difference of lm loss",
         [Series(_DIFFERENCE, _DIFFERENCE, number, pair["b"]),
          *(Series(name, name, number, 7, True, "dashed", smooth=False) for name in (_ABOVE, _BELOW))],
         lines=lines, signed=True, bands=[(_ABOVE, _BELOW)],

@@ -32,6 +32,9 @@ from seatrial.report.page.shell import Part, document
 from seatrial.run.groups import Group
 from seatrial.run.layout import RunFolder
 
+# Values of a run's curves; and what its tables take of the page, counted as values.
+_LEAST_VALUES, _OWN_PART = 15_000, 30_000
+
 
 def group_page(group: Group, now: float | None, over: Collection[Path] = ()) -> str:
     """Return the page of a run group as one HTML file.
@@ -45,7 +48,8 @@ def group_page(group: Group, now: float | None, over: Collection[Path] = ()) -> 
     ]
     canvas = Canvas()
     names = _names(runs)
-    overlaid = [_overlaid(run, name, MOST_VALUES // len(runs)) for run, name in zip(runs, names, strict=True)]
+    most = max(_LEAST_VALUES, MOST_VALUES // max(1, len(runs)) - _OWN_PART)
+    overlaid = [_overlaid(run, name, most) for run, name in zip(runs, names, strict=True)]
     rehearsal = any(run.rehearsal for run in runs)
     live = now if any(run.now is not None for run in runs) else None
     head = html(

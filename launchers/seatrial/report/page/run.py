@@ -141,7 +141,9 @@ def _tiles(run: Run) -> Iterator[Markup]:
     yield _tile("losses not finite", f"{odd:,}", f"{bad[0]} skipped, {bad[1]} NaN iterations", bool(odd))
     yield _tile("step time", f"{typical(run, STEP_TIME, 0)} ms", "median after warm-up")
     yield _tile(
-        charts.rate_title(run.rehearsal).partition(" (")[0], typical(run, TOKENS, 0), f"median; {run.gpus or '?'} ranks"
+        charts.rate_title(run.rehearsal).partition(" (")[0].replace("T", "t", 1),
+        typical(run, TOKENS, 0),
+        f"median; {run.gpus or '?'} ranks",
     )
     failed = sum(1 for one in run.history if charts.tone_of(one) == "bad")
     yield _tile("attempts", f"{len(run.history)}", f"{failed} ended by a failure")

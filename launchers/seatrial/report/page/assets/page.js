@@ -58,11 +58,17 @@
     if (size >= 1e5) return grouped(value);
     return size && size < 1e-3 ? value.toExponential(4) : String(Number(value.toPrecision(6)));
   };
+  // As many digits as it takes to tell neighbours apart, and no more.
+  const digits = (step) => [0, 1, 2, 3, 4, 5, 6, 7, 8].find((count) => Math.abs(step * 10 ** count - Math.round(step * 10 ** count)) < 1e-6) ?? 8;
   const tick = (value, step, largest) => {
     const size = Math.abs(value);
-    if (largest < 1e-2) return value ? value.toExponential(Math.max(0, Math.floor(Math.log10(size) + 1e-9) - Math.floor(Math.log10(step) + 1e-9))) : "0";
+    if (!value) return "0";
+    if (largest < 1e-2) {
+      const power = 10 ** Math.floor(Math.log10(size) + 1e-9);
+      return value.toExponential(digits(step / power));
+    }
     if (size >= 1e4) return `${Number((value / (size >= 1e6 ? 1e6 : 1e3)).toPrecision(4))}${size >= 1e6 ? "M" : "k"}`;
-    return value.toFixed(Math.min(8, Math.max(0, -Math.floor(Math.log10(step) + 1e-9))));
+    return value.toFixed(digits(step));
   };
   const utc = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 16).replace("T", " ");
   const days = (values) => values.map((value, index) => {
@@ -169,11 +175,12 @@
       const font = `${narrow ? 11 : 12}px system-ui, sans-serif`;
       const axis = { stroke: () => color("--muted"), font, grid: { stroke: () => color("--grid"), width: 1 }, ticks: { show: false } };
       const series = [{}];
-      const several = spec.series.filter((one) => one.draw === "line").length > 1;
+      const several = spec.series.filter((one) => one.draw === "line" && one.shown).length > 1;
       spec.series.forEach((one, index) => {
         const faint = () => state.weight && one.smooth;
         const stroke = () => color(`--s${one.color}`) + (faint() ? "40" : several && one.draw === "line" ? "c8" : "");
         const plain = { show: !this.hidden[index], stroke, width: 1.25, spanGaps: false, dash: one.draw === "dashed" ? [6, 4] : undefined };
+        if (one.draw === "dashed") plain.points = { show: false };
         if (one.draw === "points") Object.assign(plain, { paths: () => null, points: { show: true, size: 7, width: 1.5, stroke, fill: () => color("--card") } });
         series.push(plain, { show: !this.hidden[index] && one.smooth, stroke: () => color(`--s${one.color}`), width: 2, points: { show: false } });
       });
