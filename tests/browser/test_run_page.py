@@ -32,12 +32,17 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder.metrics.unlink()
     for line in lines:
         losses = {"lm loss": float("nan") if line.step == 70 else line.losses["lm loss"]}
+        if 80 <= line.step < 90:
+            continue
+        if 80 <= line.step < 90:
+            continue
         records.append_line(
             folder.metrics, line.to_json() | {"losses": {k: records.encode_float(v) for k, v in losses.items()}}
         )
-    records.append_event(
-        folder.events, "evaluation", iteration=50, which="interval", losses={"lm loss": 4.4}, step=50, attempt=1
-    )
+    for step in (50, 85):
+        records.append_event(
+            folder.events, "evaluation", iteration=step, which="interval", losses={"lm loss": 4.4}, step=step, attempt=1
+        )
     records.append_event(folder.events, "nodes_excluded", reason=HOSTILE)
     found = folder.path / "report.html"
     found.write_text(run_page(folder, None))
@@ -73,6 +78,16 @@ def test_a_nan_is_a_marked_gap_and_never_zero(path: Path, opened: Opener) -> Non
     )
     assert page.evaluate(f"() => {{ {row} return [c.flags.get(70), c.flags.size]; }}") == ["nan", 1]
     assert page.get_by_text("lm loss is not finite").is_visible()
+
+
+def test_steps_without_a_record_are_a_gap_that_no_other_series_bridges(path: Path, opened: Opener) -> None:
+    page = opened(path)
+    chart = page.evaluate("() => { const c = window.seatrial.charts[0]; return [c.x, c.ys[0]]; }")
+    loss = dict(zip(*chart, strict=True))
+    assert 85 in loss  # the step of an evaluation
+    assert [loss[step] for step in (80, 85)] == [None, None]
+    assert loss[90] == pytest.approx(4.1)
+    assert page.get_by_text("of the steps 80-89.").is_visible()
 
 
 def test_the_mouse_zooms_all_charts_of_steps_and_a_double_click_resets(path: Path, opened: Opener) -> None:

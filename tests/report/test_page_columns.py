@@ -47,16 +47,18 @@ def test_a_page_holds_every_step_and_value_where_there_is_room(steps: list[int],
 
 
 @pytest.mark.parametrize(
-    ("steps", "gaps"),
+    ("steps", "gaps", "missing"),
     [
-        ([1, 2, 3], []), ([1, 10, 20, 30], []), ([1, 2, 3, 7, 8], [4]), ([10, 20, 30, 60, 70], [31]),
-        ([5], []), ([1, 2, 3, 4, 1000], [5]),
+        ([1, 2, 3], [], ""), ([1, 10, 20, 30], [], ""), ([1, 2, 3, 7, 8], [4], "4-6"),
+        ([10, 20, 30, 60, 70], [31], "31-59"), ([5], [], ""), ([1, 2, 3, 4, 6, 7, 1000], [5, 8], "5, 8-999"),
+        ([3, 4, 5], [], "1-2"),
     ],
 )  # fmt: skip
-def test_no_line_crosses_steps_that_have_no_record(steps: list[int], gaps: list[int]) -> None:
+def test_no_line_crosses_steps_that_have_no_record(steps: list[int], gaps: list[int], missing: str) -> None:
     columns = columns_of([record(step) for step in steps], None, None)
     found = [s for s, value in zip(columns.steps, columns.values["lm loss"], strict=True) if math.isnan(value)]
     assert found == gaps
+    assert columns.missing() == missing
 
 
 def test_thinning_keeps_every_spike_and_counts_what_it_left_out() -> None:

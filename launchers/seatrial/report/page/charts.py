@@ -225,6 +225,8 @@ def remarks(run: Run, columns: Columns) -> Markup:
             f"{steps_words([step for step, _ in found], 30)}. These are gaps in the chart, marked at its top.")
         for name, found in columns.not_finite.items()
     ]  # fmt: skip
+    if columns.missing():
+        said.append(tag("li", tag("strong", "no record", class_="bad"), f" of the steps {columns.missing()}."))
     for label, steps in (
         ("lm loss is missing", [one.step for one in run.curve.steps if LM_LOSS not in one.losses]),
         ("iterations were skipped", [one.step for one in run.curve.steps if one.skipped]),
@@ -234,7 +236,8 @@ def remarks(run: Run, columns: Columns) -> Markup:
             words = f" at {len(steps)} printed steps: {steps_words(steps, 30)}."
             said.append(tag("li", tag("strong", label, class_="bad"), words))
     for spike in mappings(run.verdict.get("spikes"))[:20]:
-        words = f"step {spike.get('step')}: {spike.get('loss')} after a median of {spike.get('before')}"
+        loss, before = (number(real(spike.get(key))) for key in ("loss", "before"))
+        words = f"step {spike.get('step')}: {loss} after a median of {before}"
         said.append(tag("li", tag("strong", "a spike of the loss", class_="warn"), f" at {words}."))
     if run.curve.repeated:
         differ = len({one.step for one in run.curve.disagreements})

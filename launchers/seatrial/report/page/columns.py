@@ -25,7 +25,8 @@ class Columns:
     """Values by step. NaN is a gap: no value, or one of ``not_finite`` (name -> steps and what was seen).
 
     ``steps`` ascend; where steps have no record, one without any value stands for them. ``of``: how many records these
-    were made from; more than ``shown`` where they were thinned.
+    were made from; more than ``shown`` where they were thinned. ``gaps``: those rows that stand for steps
+    without a record.
     """
 
     steps: Sequence[int]
@@ -33,11 +34,20 @@ class Columns:
     not_finite: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
     of: int = 0
     shown: int = 0
+    gaps: frozenset[int] = frozenset()
 
     @property
     def losses(self) -> list[str]:
         """The names of the losses, that of the language model first."""
         return [name for name in self.values if name not in (GRAD_NORM, LEARNING_RATE, STEP_TIME, TOKENS)]
+
+    def missing(self, most: int = 20) -> str:
+        """Return the steps that have no record, of many stretches the first; empty where there are none."""
+        stretches = [(self.steps[row], self.steps[row + 1] - 1) for row in sorted(self.gaps)]
+        if len(self.steps) > 1 and self.steps[0] > self.steps[1] - self.steps[0]:
+            stretches.insert(0, (1, self.steps[0] - 1))
+        words = ", ".join(f"{a}-{b}" if a < b else f"{a}" for a, b in stretches[:most])
+        return f"{words} and {len(stretches) - most} more gaps" if len(stretches) > most else words
 
     def to_json(self) -> dict[str, Any]:
         """Return the steps as runs of [first, count, stride], each column as base64 of little-endian Float32."""
@@ -147,7 +157,8 @@ def _with_gaps(columns: Columns) -> Columns:
     values = {
         name: [math.nan if row is None else column[row] for row in rows] for name, column in columns.values.items()
     }
-    return Columns(steps, values, columns.not_finite, columns.of, columns.shown)
+    gaps = frozenset(place for place, row in enumerate(rows) if row is None)
+    return Columns(steps, values, columns.not_finite, columns.of, columns.shown, gaps)
 
 
 def _spans(steps: Sequence[int]) -> list[list[int]]:

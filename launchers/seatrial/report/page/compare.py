@@ -12,7 +12,7 @@ from seatrial.report.page import columns
 from seatrial.report.page.figures import Canvas, Chart, Line, Series, toolbar
 from seatrial.report.page.group import differences_table
 from seatrial.report.page.markup import Markup, code, html, table, tag
-from seatrial.report.page.overlay import Overlaid, overlay
+from seatrial.report.page.overlay import Overlaid, gaps, overlay
 from seatrial.report.page.records import real
 from seatrial.report.page.run import banners
 from seatrial.report.page.shell import Part, document
@@ -41,8 +41,9 @@ def compare_page(comparison: Data) -> str:
     )  # fmt: skip
     lines = [_line(pair, names) for pair in pairs if pair["first_divergence"] is not None]
     curves = html(
-        toolbar("First divergence"), tag("div", *overlay(canvas, overlaid, rehearsal, lines), class_="charts")
-    )
+        toolbar("First divergence"), tag("div", *overlay(canvas, overlaid, rehearsal, lines), class_="charts"),
+        gaps(overlaid),
+    )  # fmt: skip
     apart = [_pair(comparison, pair, canvas, most // 3) for pair in pairs]
     parts = [
         Part("verdict", "Verdict", html(*apart)),

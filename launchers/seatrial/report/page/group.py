@@ -16,7 +16,7 @@ from seatrial.report.page.charts import remarks
 from seatrial.report.page.columns import MOST_VALUES, STEP_TIME, TOKENS, columns_of
 from seatrial.report.page.figures import Canvas, toolbar
 from seatrial.report.page.markup import Markup, code, details, facts, html, section, table, tag
-from seatrial.report.page.overlay import Overlaid, not_finite, overlay
+from seatrial.report.page.overlay import Overlaid, gaps, overlay
 from seatrial.report.page.records import Run, attempt_to, read_run
 from seatrial.report.page.run import (
     banners,
@@ -57,7 +57,7 @@ def group_page(group: Group, now: float | None, over: Collection[Path] = ()) -> 
         tag("p", f"run group \N{MIDDLE DOT} {group.kind} \N{MIDDLE DOT} ", code(group.id), class_="muted"),
         banners(rehearsal, None, live), _in_common(group),
     )  # fmt: skip
-    curves = html(toolbar(), tag("div", *overlay(canvas, overlaid, rehearsal), class_="charts"), not_finite(overlaid))
+    curves = html(toolbar(), tag("div", *overlay(canvas, overlaid, rehearsal), class_="charts"), gaps(overlaid))
     parts = [
         Part("runs", "Runs", _runs(runs, names)),
         Part("curves", "Curves", curves),

@@ -40,11 +40,15 @@ def overlay(canvas: Canvas, runs: Sequence[Overlaid], rehearsal: bool, lines: Se
     return [canvas.figure(chart) for chart in charts]
 
 
-def not_finite(runs: Sequence[Overlaid]) -> Markup:
-    """Return in words where curves have gaps that no chart shows as such."""
+def gaps(runs: Sequence[Overlaid]) -> Markup:
+    """Return in words where curves have gaps."""
     said = [
         tag("li", tag("strong", f"{run.name}: {name} is not finite", class_="bad"), f" at {len(found)} steps.")
         for run in runs for name, found in run.columns.not_finite.items()
+    ]  # fmt: skip
+    said += [
+        tag("li", tag("strong", f"{run.name}: no record", class_="bad"), f" of the steps {run.columns.missing()}.")
+        for run in runs if run.columns.missing()
     ]  # fmt: skip
     return tag("ul", *said, class_="small") if said else Markup()
 

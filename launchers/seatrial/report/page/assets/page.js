@@ -35,7 +35,12 @@
       const made = new Array(x.length).fill(undefined);
       const from = tables[one.table];
       from.x.forEach((value, index) => { made[row.get(value)] = from.columns[one.column][index]; });
-      return made;
+      // Where this run has a gap, steps of another one must not bridge it.
+      let gap = false;
+      return made.map((value) => {
+        if (value !== undefined) gap = value === null;
+        return value === undefined && gap ? null : value;
+      });
     });
     return { x, ys };
   };
