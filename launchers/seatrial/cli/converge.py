@@ -47,7 +47,9 @@ def converge(
     set_: Annotated[
         Optional[list[str]],
         typer.Option(
-            "--set", metavar="[RECIPE:]KEY=VALUE", help="Set section.key or profile.key, of a group's RECIPE only."
+            "--set",
+            metavar="[RECIPE:]KEY=VALUE",
+            help="Set section.key or profile.key for this run, in a group for all or for RECIPE; repeatable.",
         ),
     ] = None,
     name: Annotated[Optional[str], typer.Option("--name", metavar="NAME", help="The group's name.")] = None,

@@ -83,7 +83,7 @@ class _Look:
         from seatrial.slurm.client import Slurm
         from seatrial.slurm.state_needs import dependency_failed
 
-        if state.final:
+        if state.final or not folder.spec.is_file():
             return None
         words = "" if state.state == "RUNNING" else ": ".join(filter(None, [state.state, state.reason]))
         if not dependency_failed(state.state, state.reason):

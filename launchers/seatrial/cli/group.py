@@ -24,8 +24,7 @@ def converge_group(wish: Wish) -> int:
     new_group_id(name)
     other_data = _reason(wish.other_data)
     candidates = candidates_of(wish)
-    prepare(candidates, wish)
-    if told(candidates, other_data is not None):
+    if told(candidates, prepare(candidates, wish)):
         typer.echo("nothing was submitted", err=True)
         return 2
     for one in candidates:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -38,10 +38,11 @@ class Wish:
 
 @dataclass
 class Candidate:
-    """A recipe on its way to a run; ``problems`` keep all of them from being submitted."""
+    """A recipe on its way to a run. ``names``: what it may be called, its own name last. ``problems`` keep all of them
+    from being submitted."""
 
-    word: str
-    settings: list[str]
+    names: list[str]
+    settings: list[str] = field(default_factory=list)
     spec: RunSpec | None = None
     gate: RunSpec | None = None
     admission: Admission | None = None
@@ -51,7 +52,7 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        return self.spec.recipe if self.spec else self.word
+        return self.names[-1]
 
     @property
     def refused(self) -> bool:
@@ -61,27 +62,27 @@ class Candidate:
 def candidates_of(wish: Wish) -> list[Candidate]:
     """Give each recipe its settings. Raises SeatrialError for a setting of a recipe that is not there, and for a recipe
     that is there twice."""
-    names = {word: _names(word) for word in wish.recipes}
-    seen: dict[str, str] = {}
-    for word in wish.recipes:
-        for name in names[word]:
-            if name in seen:
-                raise SeatrialError(
-                    f"recipe {name} is named twice", value=[seen[name], word], rule="one run a recipe in a group",
-                    fix="for a second run of it: seatrial converge RECIPE, then seatrial compare",
-                )  # fmt: skip
-        seen |= dict.fromkeys(names[word], word)
-    found = {word: Candidate(word, []) for word in wish.recipes}
+    found = [Candidate(_names(word)) for word in wish.recipes]
+    by_name: dict[str, Candidate] = {}
+    for one in found:
+        twice = next((name for name in one.names if name in by_name), None)
+        if twice is not None:
+            raise SeatrialError(
+                f"recipe {one.name} is named twice", value=[by_name[twice].names[0], one.names[0]],
+                rule="one run a recipe in a group",
+                fix="for a second run of it: seatrial converge RECIPE, then seatrial compare",
+            )  # fmt: skip
+        by_name |= dict.fromkeys(one.names, one)
     for text in wish.settings:
         recipe, key_and_value = _addressed(text)
-        if recipe is not None and recipe not in seen:
+        if recipe is not None and recipe not in by_name:
             raise SeatrialError(
-                f"no recipe {recipe!r} in this group", key="--set", value=text, rule=f"one of {', '.join(names)}",
-                fix=did_you_mean(recipe, seen),
+                f"no recipe {recipe!r} in this group", key="--set", value=text,
+                rule=f"one of {', '.join(one.name for one in found)}", fix=did_you_mean(recipe, by_name),
             )  # fmt: skip
-        for word in wish.recipes if recipe is None else [seen[recipe]]:
-            found[word].settings.append(key_and_value)
-    return list(found.values())
+        for one in found if recipe is None else [by_name[recipe]]:
+            one.settings.append(key_and_value)
+    return found
 
 
 def _addressed(text: str) -> tuple[str | None, str]:
@@ -92,7 +93,7 @@ def _addressed(text: str) -> tuple[str | None, str]:
 
 
 def _names(word: str) -> list[str]:
-    """Return what a recipe may be called: as it was on the command line, and by its name."""
+    """Return what a recipe may be called: as it was on the command line, then by its name."""
     from seatrial.spec.recipe import load_recipe
     from seatrial.spec.schema import load_schema
 
@@ -102,21 +103,28 @@ def _names(word: str) -> list[str]:
         return [word]  # what is wrong with it is told when it is resolved
 
 
-def prepare(candidates: Sequence[Candidate], wish: Wish) -> None:
-    """Resolve, admit and check every recipe; what is wrong with one keeps no other from being looked at."""
+def prepare(candidates: Sequence[Candidate], wish: Wish) -> list[SeatrialError]:
+    """Resolve, admit and check every recipe; what is wrong with one keeps no other from being looked at.
+
+    Return what is wrong with no single one: gates that are of none, and what differs between them.
+    """
+    from seatrial.slurm.group_same import differences
+
     for one in candidates:
         try:
-            one.spec = resolved(one.word, wish.profile, KindName.convergence, one.settings)
+            one.spec = resolved(one.names[0], wish.profile, KindName.convergence, one.settings)
             if wish.after_gate:
-                one.gate = resolved(one.word, wish.profile, KindName.gate, gate_settings(one.settings))
+                one.gate = resolved(one.names[0], wish.profile, KindName.gate, gate_settings(one.settings))
         except SeatrialError as error:
             one.problems.append(error)
-    named = {} if wish.after_gate else _gates(wish.gates, candidates)
+    named: dict[str, str] = {}
+    general = list(_match_gates(wish.gates, candidates, named))
     for one in candidates:
         if one.spec is None or one.problems:
             continue
         if not wish.after_gate:
-            _admit(one, named.get(one.name), wish)
+            if not general:
+                _admit(one, named.get(one.name), wish)
         elif wish.detach and one.spec.profile["executor"] == "local":
             one.problems.append(SeatrialError(
                 "on this machine --after-gate runs the gate in the foreground", key="--detach",
@@ -128,6 +136,8 @@ def prepare(candidates: Sequence[Candidate], wish: Wish) -> None:
                 one.findings += [f for f in checked(spec, measured=one.measured) if f not in one.findings]
         except SeatrialError as error:
             one.problems.append(error)
+    specs = [one.spec for one in candidates if one.spec is not None]
+    return [*general, *differences(specs, wish.other_data is not None)]
 
 
 def _admit(one: Candidate, gate: str | None, wish: Wish) -> None:
@@ -140,29 +150,35 @@ def _admit(one: Candidate, gate: str | None, wish: Wish) -> None:
         one.problems.append(error)
 
 
-def _gates(named: Sequence[str], candidates: Sequence[Candidate]) -> dict[str, str]:
-    """Return recipe -> the gate that was named for it. Raises SeatrialError for one that is of none, or the second."""
+def _match_gates(
+    named: Sequence[str], candidates: Sequence[Candidate], found: dict[str, str]
+) -> Iterator[SeatrialError]:
+    """Put recipe -> the gate that was named for it into ``found``; yield an error for each that is of none, or the
+    second of one."""
     from seatrial.cli.runs import find_run
     from seatrial.slurm.admission import read_gate
 
-    specs = [one.spec for one in candidates if one.spec is not None]
-    found: dict[str, str] = {}
-    for name in named if specs else ():
-        gate = read_gate(find_run(name, [path for spec in specs for path in runs_of(spec)]))
-        recipe = str(gate.spec.get("recipe")) if gate else None
-        if gate is None or recipe is None or recipe not in [one.name for one in candidates]:
+    folders = [path for one in candidates if one.spec is not None for path in runs_of(one.spec)]
+    for name in named if folders else ():
+        try:
+            gate = read_gate(find_run(name, folders))
+        except SeatrialError as error:
+            yield error
+            continue
+        recipe = str(gate.spec.get("recipe")) if gate else ""
+        if gate is None or recipe not in [one.name for one in candidates]:
             what = "not a gate" if gate is None else f"a gate of {recipe}, which is not in this group"
-            raise SeatrialError(what, key="--gate", value=name, rule="a gate of one of the recipes")
-        if recipe in found:
-            raise SeatrialError(f"a second gate of {recipe}", key="--gate", value=name, rule="one gate admits a run")
-        found[recipe] = str(gate.folder.path)
-    return found
+            yield SeatrialError(what, key="--gate", value=name, rule="a gate of one of the recipes")
+        elif recipe in found:
+            yield SeatrialError(f"a second gate of {recipe}", key="--gate", value=name, rule="one gate admits a run")
+        else:
+            found[recipe] = str(gate.folder.path)
 
 
-def told(candidates: Sequence[Candidate], other_data: bool) -> bool:
+def told(candidates: Sequence[Candidate], general: Sequence[SeatrialError]) -> bool:
     """Print what is wrong or doubtful, each with its recipe; return whether anything is wrong."""
     from seatrial.report.terminal import print_findings
-    from seatrial.slurm.group_same import differences, foreign_tokens
+    from seatrial.slurm.group_same import foreign_tokens
 
     for one in candidates:
         shown = [finding for finding in one.findings if finding.severity != "note"]
@@ -171,10 +187,8 @@ def told(candidates: Sequence[Candidate], other_data: bool) -> bool:
         for problem in one.problems:
             typer.echo(f"error: {problem}", err=True)
         print_findings(shown)
-    specs = [one.spec for one in candidates if one.spec is not None]
-    apart = list(differences(specs, other_data))
-    for error in apart:
-        typer.echo(f"error: {error}", err=True)
-    if (warning := foreign_tokens(specs)) is not None and not apart:
+    for problem in general:
+        typer.echo(f"error: {problem}", err=True)
+    if warning := foreign_tokens([one.spec for one in candidates if one.spec is not None]):
         typer.echo(f"warning: {warning}", err=True)
-    return bool(apart) or any(one.refused for one in candidates)
+    return bool(general) or any(one.refused for one in candidates)
