@@ -113,6 +113,31 @@ def test_what_must_not_be_overlooked_stands_above_all(
     assert text.index(said) < text.index("Curves")
 
 
+@pytest.mark.parametrize(
+    ("verdict_at", "began_again", "said"),
+    [
+        (282, None, ""), (205, None, "the last attempt began after it."), (282, 300, "the run has gone on since."),
+        (None, None, "the last attempt began after it."),
+    ],
+)  # fmt: skip
+def test_a_verdict_that_counts_no_more_is_no_pass(
+    tmp_path: Path, verdict_at: float | None, began_again: float | None, said: str
+) -> None:
+    built = Builder(tmp_path / "scratch")
+    folder = three_attempts(tmp_path)
+    rule = {"rule": "losses", "verdict": "PASS", "expected": "x", "seen": "y", "steps": [], "evidence": ""}
+    records.write_json(folder.verdict, {"verdict": "PASS", "rules": [rule]})
+    built.folder = folder
+    if verdict_at is not None:
+        built.event(verdict_at, "verdict", verdict="PASS")
+    if began_again is not None:
+        built.event(began_again, "attempt_started", attempt=3, why="by hand", resume_step=100)
+    page = run_page(folder, None)
+    assert ("counts no more: " + said in page) == bool(said)
+    head = page[page.index("<header>") : page.index("</header>")]
+    assert (">PASS<" in head) == (not said)
+
+
 def test_nothing_is_loaded_and_only_its_own_scripts_may_run(gate: RunFolder) -> None:
     page = run_page(gate, None)
     reader = Reader(page)

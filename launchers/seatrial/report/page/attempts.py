@@ -7,28 +7,20 @@ from typing import Any
 
 from seatrial.judge import clock
 from seatrial.judge.history import AttemptRecord
-from seatrial.judge.run_goodput import Goodput
 from seatrial.report.decisions import action_words, class_words
-from seatrial.report.explain_words import goodput_words
-from seatrial.report.page.charts import class_of, tone_of
 from seatrial.report.page.markup import Markup, details, html, table, tag
+from seatrial.report.page.nodes import decision_of
 from seatrial.report.page.records import Run, attempt_to, listed, node_spans
 from seatrial.report.page.records import clock as clock_words
+from seatrial.report.page.timeline import class_of, tone_of
+from seatrial.report.page.times import shares_bar
 from seatrial.report.status import duration
 from seatrial.report.watch import event_words
 
 _MOST_EVENTS = 400
-_MOST_NODES = 1000
 _LAST_LINES = 40
 # Told elsewhere on the page, and often.
 _ELSEWHERE = frozenset({"evaluation", "evidence", "checkpoint_saved", "attempt_record", "loop_ended"})
-_SHARES = {
-    "queue": "waiting for a job", "startup": "start-up of ranks and kernels",
-    "productive": "steps made for the first time",
-    "replayed": "steps made again after a resume", "saving": "saving checkpoints", "evaluating": "evaluating",
-    "idle": "within a job, and none of these",
-}  # fmt: skip
-_NAMES = {"startup": "start-up"}
 
 
 def attempts_part(run: Run) -> Markup:
@@ -38,80 +30,6 @@ def attempts_part(run: Run) -> Markup:
     heads = ["#", "started", "steps", "end", "what happened", "decision", "time"]
     rows = [_row(run, one) for one in run.history]
     return html(table(heads, rows, "Attempts"), _requests(run), _events(run))
-
-
-def times_part(goodput: Goodput) -> Markup:
-    """Return where the wall time went."""
-    if goodput.wall <= 0:
-        return tag("p", "Nothing has taken time yet.")
-    rows: list[list[Any]] = [
-        [
-            tag("td", tag("span", class_=f"swatch {name}"), _NAMES.get(name, name)),
-            tag("td", duration(seconds), class_="number"), tag("td", f"{seconds / goodput.wall:.1%}", class_="number"),
-            tag("td", _SHARES.get(name, ""), class_="muted"),
-        ]
-        for name, seconds in goodput.shares.items()
-    ]  # fmt: skip
-    rows.append([tag("th", "wall time", scope="row"), tag("td", duration(goodput.wall), class_="number"),
-                 tag("td", "100%", class_="number"), ""])  # fmt: skip
-    words = goodput_words(goodput.to_json())
-    heads = ["share", tag("th", "time", scope="col", class_="number"), tag("th", "%", scope="col", class_="number"), ""]
-    return html(
-        shares_bar(goodput.shares, "Time shares"), tag("p", tag("strong", f"{words[0].upper()}{words[1:]}.")),
-        table(heads, rows, "Time shares", "snug"),
-        tag("p", f"{goodput.steps_productive} steps for the first time, {goodput.steps_replayed} again."),
-    )  # fmt: skip
-
-
-def shares_bar(shares: Mapping[str, float], name: str) -> Markup:
-    """Return shares as one bar."""
-    total = sum(shares.values())
-    said = (
-        [f"{_NAMES.get(key, key)} {value / total:.1%}" for key, value in shares.items() if value > 0] if total else []
-    )
-    parts = [
-        tag("span", class_=key, style=f"flex:{value / total:.5f}", title=f"{_NAMES.get(key, key)}: {duration(value)}")
-        for key, value in shares.items() if total and value > 0
-    ]  # fmt: skip
-    return tag("div", *parts, class_="bar", role="img", aria_label=f"{name}: {', '.join(said) or 'none'}")
-
-
-def nodes_part(run: Run) -> Markup:
-    """Return the nodes of each attempt, and what each node went through."""
-    used: dict[str, list[int]] = {}
-    failed: dict[str, list[int]] = {}
-    left_out: dict[str, list[str]] = {}
-    rows = []
-    for one in run.history:
-        names = [str(node) for node in listed(one.data.get("nodes"))]
-        rows.append([one.number, len(names) or "not recorded", node_spans(names)])
-        for node in names:
-            used.setdefault(node, []).append(one.number)
-        if one.data.get("failed_node"):
-            failed.setdefault(str(one.data["failed_node"]), []).append(one.number)
-        for node in listed(_decision(one).get("exclude")):
-            left_out.setdefault(str(node), []).append(f"after attempt {one.number}")
-    for event in run.events:
-        if event.get("event") == "requeue_requested":
-            for node in listed(event.get("exclude")):
-                left_out.setdefault(str(node), []).append(f"by {event.get('by')}")
-    if not rows:
-        return Markup()
-    names = sorted({*used, *failed, *left_out}, key=lambda node: (node not in failed, node not in left_out, node))
-    nodes = [
-        tag(
-            "tr", tag("th", node, scope="row"), tag("td", _numbers(used.get(node, []))),
-            tag("td", _numbers(failed.get(node, [])), class_="bad"), tag("td", ", ".join(left_out.get(node, []))),
-            class_="changed" if node in failed or node in left_out else None,
-        )
-        for node in names[:_MOST_NODES]
-    ]  # fmt: skip
-    more = f", {_MOST_NODES} of them shown" if len(names) > _MOST_NODES else ""
-    heads = ["node", "attempts", "failed first in", "left out"]
-    return html(
-        table(["attempt", "nodes", "which"], rows, "Nodes of each attempt", "snug"),
-        details(f"each of {len(names)} nodes{more}: failures first", table(heads, nodes, "Nodes")),
-    )
 
 
 def _row(run: Run, one: AttemptRecord) -> Markup:
@@ -174,13 +92,8 @@ def _more(one: AttemptRecord) -> Markup:
     return details("more", *shown) if shown else Markup()
 
 
-def _decision(one: AttemptRecord) -> Mapping[str, Any]:
-    found = one.data.get("decision")
-    return found if isinstance(found, Mapping) else {}
-
-
 def _decided(one: AttemptRecord) -> str:
-    decision = _decision(one)
+    decision = decision_of(one)
     if not decision:
         return "" if one.live else "none on record"
     return f"{action_words(decision)}: {decision.get('reason')}" if decision.get("reason") else action_words(decision)
@@ -239,13 +152,3 @@ def _words(event: Mapping[str, Any]) -> str:
         return f"admitted by gate {event.get('gate')}" if event.get("gate") else "admitted without a gate"
     found = attempt_to(lambda: event_words(event))
     return class_words(name) if found is None else found
-
-
-def _numbers(numbers: Sequence[int]) -> str:
-    spans: list[list[int]] = []
-    for number in numbers:
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)

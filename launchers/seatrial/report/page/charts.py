@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from seatrial.judge import clock
 from seatrial.judge.history import AttemptRecord
 from seatrial.judge.records import LM_LOSS, StepRecord
-from seatrial.report.decisions import FINAL, class_words, decision_words
 from seatrial.report.page.columns import (
     GRAD_NORM,
     LEARNING_RATE,
@@ -16,22 +14,13 @@ from seatrial.report.page.columns import (
     TOKENS,
     Columns,
     columns_of,
-    encoded,
     steps_words,
 )
 from seatrial.report.page.figures import Canvas, Chart, Line, Series, Span, toolbar
 from seatrial.report.page.markup import Markup, details, html, table, tag
-from seatrial.report.page.records import Run, attempt_to, listed, mappings, real, whole
+from seatrial.report.page.records import Run, listed, mappings, real, whole
+from seatrial.report.page.timeline import class_of, tone_of
 from seatrial.report.status import number
-from seatrial.report.watch import event_words
-
-_MOST_POINTS = 2000  # of the way through time
-NO_FAILURE = ("complete", "time_limit", "preempted", "cancelled")
-# Events that a time line marks, and how.
-_MARKED = {
-    "hang_detected": "bad", "node_failed": "bad", "requeue_requested": "warn", "nodes_excluded": "warn",
-    "stop_requested": "plain",
-}  # fmt: skip
 
 
 def curves(run: Run, canvas: Canvas) -> Markup:
@@ -66,43 +55,6 @@ def besides(rehearsal: bool) -> list[tuple[str, str, str, bool]]:
 def rate_title(rehearsal: bool) -> str:
     """Return what tokens are counted by: the ranks of a rehearsal have no GPU."""
     return "Tokens/s/rank (on a CPU)" if rehearsal else "Tokens/s/GPU"
-
-
-def way_through_time(run: Run, canvas: Canvas) -> Markup:
-    """Return the chart of steps over the wall time: a fall is a resume from an earlier checkpoint, a level is lost."""
-    times, steps = _way(run)
-    if not times:
-        return Markup()
-    number_of = canvas.table({"times": times, "columns": {"step": encoded(steps)}})
-    bars = [
-        Span(one.started, one.ended, tone_of(one), f"attempt {one.number}: {class_of(one)}")
-        for one in run.history if one.started is not None and one.ended is not None
-    ]  # fmt: skip
-    note = tag(
-        "p", "Each bar at the bottom is an attempt, red where a failure ended it. Where the line falls, steps were "
-        "trained again from an earlier checkpoint; where it is level, no step was made. Lines mark stops, restarts and "
-        "requeues: point at one to read it.", class_="muted small",
-    )  # fmt: skip
-    series = [Series("step", "step", number_of, smooth=False)]
-    says = f"{len(run.history)} attempts; the table of attempts below tells the same."
-    chart = Chart(
-        f"{run.prefix}time", "Steps over time", series, x="time", group=f"{run.prefix}time",
-        lines=list(_event_lines(run)), bars=bars, tall=True, note=note, says=says,
-    )  # fmt: skip
-    return canvas.figure(chart)
-
-
-def tone_of(one: AttemptRecord) -> str:
-    """Return how an attempt's end is coloured."""
-    name = one.data.get("class")
-    if one.live:
-        return "live"
-    return "good" if name == "complete" else "plain" if name in NO_FAILURE else "bad"
-
-
-def class_of(one: AttemptRecord) -> str:
-    """Return an attempt's end in a word or two."""
-    return "goes on" if one.live else class_words(one.data.get("class") or "unknown")
 
 
 def _losses(run: Run, columns: Columns, canvas: Canvas, number_of: int) -> Chart:
@@ -155,46 +107,6 @@ def _attempt_lines(run: Run) -> Iterator[Line]:
             why = "" if last is None else f" after {class_of(last)}"
             yield Line(record.step, f"attempt {record.attempt}{why}", "plain" if tone == "live" else tone)
         before = record
-
-
-def _event_lines(run: Run) -> Iterator[Line]:
-    for event in run.events:
-        time, name = clock.of_record(event.get("time")), str(event.get("event"))
-        if time is None:
-            continue
-        if name == "decision":
-            final = event.get("decision") in FINAL
-            good = event.get("decision") == "done" or event.get("class") in NO_FAILURE
-            words = attempt_to(lambda event=event: decision_words(event)) or "decision"  # type: ignore[misc]
-            yield Line(time, words, "good" if final and good else "plain" if good else "bad", final)
-        elif name in _MARKED:
-            words = attempt_to(lambda event=event: event_words(event)) or name  # type: ignore[misc]
-            yield Line(time, words, _MARKED[name])
-
-
-def _way(run: Run) -> tuple[list[float], list[float]]:
-    """Return times and the steps that were done then; NaN between attempts."""
-    of: dict[int, list[StepRecord]] = {}
-    for record in run.steps:
-        of.setdefault(record.attempt, []).append(record)
-    stride = max(1, len(run.steps) // _MOST_POINTS)
-    times: list[float] = []
-    steps: list[float] = []
-    for one in run.history:
-        own = of.get(one.number, [])
-        if not own or one.started is None:
-            continue
-        shown = own[::stride] if (len(own) - 1) % stride == 0 else [*own[::stride], own[-1]]
-        ended = math.inf if one.ended is None else one.ended
-        known = clock.printed([record.time for record in shown], one.started, min(ended, one.started + 1e9))
-        for record, time in zip(shown, known, strict=True):
-            if time is not None and (not times or time > times[-1]):
-                times.append(round(time, 2))
-                steps.append(float(min(record.step, 2**53)))
-        if times and not math.isnan(steps[-1]):
-            times.append(times[-1] + 0.01)
-            steps.append(math.nan)
-    return times, steps
 
 
 def _stretches(steps: Sequence[int]) -> list[tuple[int, int]]:

@@ -50,7 +50,19 @@ class Run:
 
     @property
     def rehearsal(self) -> bool:
-        return self.spec.get("rehearsal") is True or at(self.spec, "profile", "device") == "cpu"
+        """Whether any record says that the ranks ran on a CPU."""
+        lines = (event for event in self.events if event.get("event") == "evidence")
+        return at(self.spec, "profile", "device") == "cpu" or any(
+            one.get("rehearsal") is True for one in (self.spec, self.verdict, *lines)
+        )
+
+    @property
+    def outdated(self) -> str:
+        """Why the verdict on record counts no more; empty where it counts, or there is none."""
+        if not self.verdict or (self.facts.ended and self.facts.verdict is not None):
+            return ""
+        said = f"The verdict on record ({self.verdict.get('verdict')}) counts no more: "
+        return said + ("the last attempt began after it." if self.facts.ended else "the run has gone on since.")
 
     @property
     def gpus(self) -> int | None:

@@ -8,7 +8,7 @@ from statistics import fmean, median
 
 from seatrial.judge.records import LM_LOSS
 from seatrial.judge.speed import warm
-from seatrial.report.page import attempts, charts, settings, verdicts
+from seatrial.report.page import attempts, charts, nodes, settings, timeline, times, verdicts
 from seatrial.report.page.columns import STEP_TIME, TOKENS, columns_of
 from seatrial.report.page.figures import Canvas
 from seatrial.report.page.markup import Markup, code, html, tag
@@ -36,9 +36,11 @@ def run_parts(run: Run, canvas: Canvas) -> list[Part]:
     return [
         _part("verdict", "Verdict", lambda: verdicts.verdict_part(run)),
         _part("speed", "Speed and resume", lambda: verdicts.speed_part(run, canvas)),
-        _part("attempts", "Attempts", lambda: html(charts.way_through_time(run, canvas), attempts.attempts_part(run))),
-        _part("time", "Time shares", lambda: attempts.times_part(run.goodput)),
-        _part("nodes", "Nodes", lambda: attempts.nodes_part(run)),
+        _part(
+            "attempts", "Attempts", lambda: html(timeline.way_through_time(run, canvas), attempts.attempts_part(run))
+        ),
+        _part("time", "Time shares", lambda: times.times_part(run.goodput)),
+        _part("nodes", "Nodes", lambda: nodes.nodes_part(run)),
         _part("configuration", "Configuration", lambda: settings.configuration_part(run)),
         _part("environment", "Environment", lambda: settings.environment_part(run)),
         _part("provenance", "Provenance", lambda: settings.provenance_part(run)),
@@ -61,6 +63,8 @@ def standing(run: Run) -> Markup:
     """Return how the run stands, in a word: its verdict, else its decision, else that it goes on."""
     if run.now is not None:
         return tag("span", "goes on", class_="pill live")
+    if run.outdated:
+        return tag("span", "verdict counts no more", class_="pill warn")
     if run.verdict.get("verdict"):
         return verdicts.pill(run.verdict["verdict"])
     if run.facts.ended:
@@ -145,7 +149,7 @@ def _tiles(run: Run) -> Iterator[Markup]:
         typical(run, TOKENS, 0),
         f"median; {run.gpus or '?'} ranks",
     )
-    failed = sum(1 for one in run.history if charts.tone_of(one) == "bad")
+    failed = sum(1 for one in run.history if timeline.tone_of(one) == "bad")
     yield _tile("attempts", f"{len(run.history)}", f"{failed} ended by a failure")
     yield _tile("goodput", goodput_words(run), f"of {duration(run.goodput.wall)} wall time")
 

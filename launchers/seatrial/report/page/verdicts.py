@@ -36,9 +36,11 @@ def verdict_part(run: Run) -> Markup:
         ]
         for rule in rules
     ]  # fmt: skip
+    outdated = tag("p", run.outdated, class_="banner bad") if run.outdated else None
     summary = [pill(run.verdict.get("verdict")), " ", ", ".join(_counts(rules))]
     drill = run.verdict.get("drill")
     return html(
+        outdated,
         tag("p", *summary),
         tag("p", f"A drill: {drill} was put into this gate; it admits no run.") if drill else None,
         table(["rule", "verdict", "expected", "seen", "steps", "evidence"], rows, "Rules of the verdict"),
