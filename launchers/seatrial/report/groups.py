@@ -129,7 +129,8 @@ def follow(runs: Sequence[Followed], look: Callable[[], Mapping[Path, str | None
                 for words in run.read(jobs.get(run.folder.path, ""), plain=live is None):
                     out.print(words, soft_wrap=True, markup=False)
             if live:
-                live.update(Text("\n".join(run.line() for run in runs)))
+                lines = "\n".join(run.line() for run in runs)
+                live.update(Text(lines, no_wrap=True, overflow="ellipsis"))
             if all(run.over for run in runs):
                 return
             time.sleep(_POLL_SECONDS)
