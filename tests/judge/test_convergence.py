@@ -86,6 +86,7 @@ BROKEN: list[tuple[str, GateEvidence, Voyage, str, str]] = [
     ("grad norm infinite", spoilt(2, 90, grad_norm=math.inf), VOYAGE, "grad norm", "FAIL"),
     ("a step skipped", spoilt(2, 90, skipped=1), VOYAGE, "skipped and NaN iterations", "FAIL"),
     ("trained otherwise after a resume", retrained(1.02), VOYAGE, "replayed steps", "FAIL"),
+    ("losses gone wild", retrained(1e306), VOYAGE, "replayed steps", "FAIL"),
     ("an evaluation missing", replace(GOOD, evaluations=GOOD.evaluations[1:]), VOYAGE, "validation curve",
      "INCONCLUSIVE"),
     ("an evaluation NaN", replace(GOOD, evaluations=(

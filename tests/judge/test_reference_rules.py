@@ -62,6 +62,12 @@ SPEED = [
     ("a tolerance of 1% is one of 5%", slower(1 / 0.96), {"tolerances": Tolerances(speed=0.01)}, "PASS"),
     ("and no more", slower(1 / 0.94), {"tolerances": Tolerances(speed=0.01)}, "FAIL"),
     ("a step without a time", without_time(60), {}, "INCONCLUSIVE"),
+    (
+        "a time gone wild",
+        replace(good_gate(), steps=change_step(good_steps(), 60, step_time_ms=1e308)),
+        {},
+        "INCONCLUSIVE",
+    ),
     ("no time of the first step", without_time(1), {}, "PASS"),
     ("no sequence length", None, {"sequence_length": None, "global_batch_size": None}, "INCONCLUSIVE"),
     ("other GPUs", None, {"gpu_type": "h100"}, "NOT JUDGED"),
@@ -93,6 +99,8 @@ CURVE = [
     ("the end 3% off", replace(good_gate(), steps=tuple(
         replace(r, losses={"lm loss": loss_at(r.step) * (1.03 if r.step > 90 else 1)}) for r in good_steps())),
      {}, "FAIL", ()),
+    ("losses gone wild", replace(good_gate(), steps=tuple(replace(r, losses={"lm loss": 1e308}) for r in good_steps())),
+     {}, "FAIL", tuple(range(1, 101))),
     ("a reference that ends earlier", None,
      {"reference": replace(REFERENCE, steps={s: loss_at(s) for s in range(1, 91)})}, "INCONCLUSIVE", ()),
     ("a longer reference", None,

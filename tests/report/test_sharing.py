@@ -254,3 +254,10 @@ def test_values_give_way_to_names() -> None:
     text = f"a {SECRET} b {json.dumps(SECRET)} c"
     shown = secrets.without(text, {"KEY": SECRET})
     assert shown == 'a (KEY) b "(KEY)" c'
+
+
+def test_a_name_that_no_variable_can_have_is_no_traceback(run: RunFolder) -> None:
+    spec = json.loads(run.spec.read_text())
+    spec["profile"]["env"]["pass"] = ["ODD\ud800"]
+    run.spec.write_text(json.dumps(spec))
+    assert any("ODD" in sentence for sentence in share(run, "users"))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from seatrial.cli import complete
-from seatrial.cli.gate import follow_first, follow_gate, tell
+from seatrial.cli.gate import follow_first, gate_here, tell
 from seatrial.cli.options import (
     AllowDirtyFlag,
     KindName,
@@ -163,26 +163,20 @@ def _check(spec: RunSpec, measured: Measured | None) -> None:
 
 def _both(gate_spec: RunSpec, spec: RunSpec, detach: bool, allow_dirty: bool, require_head: str | None) -> RunFolder:
     """Submit the gate and the run; unless detached, see the gate through. Returns the run's folder."""
-    from seatrial.slurm.admission import Wanted, read_gate, require
     from seatrial.slurm.after_gate import submit_after_gate
     from seatrial.slurm.submit import submit
 
-    steps = int(gate_spec.gate["steps"])
     if spec.profile["executor"] == "local":
-        first = submit(gate_spec, allow_dirty=allow_dirty, require_head=require_head)
-        typer.echo(f"gate's run folder: {first.folder.path}")
-        verdict = follow_gate(first, steps)
-        passed = read_gate(first.folder)
-        if verdict != "PASS" or passed is None:
+        verdict, admission = gate_here(spec, gate_spec, allow_dirty=allow_dirty, require_head=require_head)
+        if admission is None:
             typer.echo(f"the run was not submitted: the verdict of its gate is {verdict}")
             raise typer.Exit(1)
-        admission = require(Wanted.of(spec), passed).admission("after-gate")
         folder = submit(spec, allow_dirty=allow_dirty, require_head=require_head, admission=admission).folder
         typer.echo(f"run folder: {folder.path}")
         return folder
     pair = submit_after_gate(gate_spec, spec, allow_dirty=allow_dirty, require_head=require_head)
     typer.echo(f"gate's run folder: {pair.gate.folder.path}\nrun folder: {pair.run.folder.path}")
-    if not detach and follow_first(pair, steps) != "PASS":
+    if not detach and follow_first(pair, int(gate_spec.gate["steps"])) != "PASS":
         raise typer.Exit(1)
     return pair.run.folder
 

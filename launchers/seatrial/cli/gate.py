@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
@@ -22,8 +22,10 @@ from seatrial.cli.resolving import checked, refuse_errors, resolved
 from seatrial.errors import SeatrialError
 
 if TYPE_CHECKING:
+    from seatrial.slurm.admission import Admission
     from seatrial.slurm.after_gate import Pair
     from seatrial.slurm.submit import Submission
+    from seatrial.spec.runspec import RunSpec
 
 
 def gate(
@@ -97,11 +99,28 @@ def gate(
         raise typer.Exit(EXIT_CODES[follow_gate(submission, int(spec.gate["steps"]))])
 
 
-def tell(submission: Submission) -> None:
+def tell(submission: Submission, what: str = "run folder") -> None:
     """Print where a submitted run lies, and which nodes it must not get."""
-    typer.echo(f"run folder: {submission.folder.path}")
+    typer.echo(f"{what}: {submission.folder.path}")
     if submission.excluded:
         typer.echo(f"nodes left out: {', '.join(submission.excluded)} (seatrial nodes says why)")
+
+
+def gate_here(spec: RunSpec, gate: RunSpec, **source: Any) -> tuple[str, Admission | None]:
+    """Run ``gate`` in the foreground; return its verdict, and where it passed what it admits ``spec`` by.
+
+    ``source``: what the submission is told of the source tree.
+    """
+    from seatrial.slurm.admission import Wanted, read_gate, require
+    from seatrial.slurm.submit import submit
+
+    first = submit(gate, **source)
+    typer.echo(f"gate's run folder: {first.folder.path}")
+    verdict = follow_gate(first, int(gate.gate["steps"]))
+    passed = read_gate(first.folder)
+    if verdict != "PASS" or passed is None:
+        return verdict, None
+    return verdict, require(Wanted.of(spec), passed).admission("after-gate")
 
 
 def follow_first(pair: Pair, steps: int) -> str:

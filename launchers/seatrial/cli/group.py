@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import typer
 
+from seatrial.cli.gate import gate_here, tell
 from seatrial.cli.group_candidates import Candidate, Wish, candidates_of, prepare, told
 from seatrial.errors import SeatrialError
 
 if TYPE_CHECKING:
-    from seatrial.slurm.admission import Admission
     from seatrial.slurm.group import Member
-    from seatrial.spec.runspec import RunSpec
 
 
 def converge_group(wish: Wish) -> int:
@@ -69,9 +68,7 @@ def _submit(candidates: Sequence[Candidate], wish: Wish, name: str, other_data: 
     typer.echo(f"group {made.group.id}: {len(made.runs)} runs, on record as {made.record}")
     for kind, submissions in (("gate's run folder", made.gates), ("run folder", made.runs)):
         for one in submissions:
-            typer.echo(f"{kind}: {one.folder.path}")
-            if one.excluded:
-                typer.echo(f"nodes left out: {', '.join(one.excluded)} (seatrial nodes says why)")
+            tell(one, kind)
     if members[0].spec.profile["executor"] == "local":
         typer.echo("they run side by side on this machine")
     if wish.detach:
@@ -90,24 +87,9 @@ def _members(candidates: Sequence[Candidate], wish: Wish) -> list[Member] | None
         if one.gate is None or one.spec.profile["executor"] != "local":
             found.append(Member(one.spec, one.admission, one.gate))
             continue
-        admission = _gate_here(one.spec, one.gate, wish.source)
+        verdict, admission = gate_here(one.spec, one.gate, **wish.source)
         if admission is None:
+            typer.echo(f"no run of the group was submitted: the verdict of the gate of {one.name} is {verdict}")
             return None
         found.append(Member(one.spec, admission))
     return found
-
-
-def _gate_here(spec: RunSpec, gate: RunSpec, source: Mapping[str, Any]) -> Admission | None:
-    """Run a gate in the foreground; return what it admits, None where it does not pass."""
-    from seatrial.cli.gate import follow_gate
-    from seatrial.slurm.admission import Wanted, read_gate, require
-    from seatrial.slurm.submit import submit
-
-    first = submit(gate, **source)
-    typer.echo(f"gate's run folder: {first.folder.path}")
-    verdict = follow_gate(first, int(gate.gate["steps"]))
-    passed = read_gate(first.folder)
-    if verdict != "PASS" or passed is None:
-        typer.echo(f"no run of the group was submitted: the verdict of the gate of {spec.recipe} is {verdict}")
-        return None
-    return require(Wanted.of(spec), passed).admission("after-gate")

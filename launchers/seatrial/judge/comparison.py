@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, Optional
 
 from seatrial.judge.comparison_pair import DIFFERENT, INCOMPLETE, NOTHING, Tolerance, compare_pair
 from seatrial.judge.configuration import differences
 from seatrial.judge.curves import RunCurve
-from seatrial.judge.records import LM_LOSS, StepRecord, encode_losses
+from seatrial.judge.records import LM_LOSS, encode_losses, finite
 from seatrial.judge.rules import spans
-from seatrial.judge.speed import Setting, Window, windows
+from seatrial.judge.speed import Setting, Window, after_warm_up, tokens_per_second, windows
 
 SCHEMA = 1
 
@@ -70,11 +69,13 @@ def _run(
         "configuration_known": curve.configuration is not None, "repeated": spans(curve.repeated),
         "steps": [record.step for record in steps],
         "series": {
-            LM_LOSS: [_finite(record.losses.get(LM_LOSS)) for record in steps],
-            "grad norm": [_finite(record.grad_norm) for record in steps],
-            "learning rate": [_finite(record.learning_rate) for record in steps],
-            "step time (ms)": [_finite(record.step_time_ms) for record in steps],
-            "tokens/s/GPU": [_rate(record, curve) for record in steps],
+            LM_LOSS: [finite(record.losses.get(LM_LOSS)) for record in steps],
+            "grad norm": [finite(record.grad_norm) for record in steps],
+            "learning rate": [finite(record.learning_rate) for record in steps],
+            "step time (ms)": [finite(record.step_time_ms) for record in steps],
+            "tokens/s/GPU": [
+                finite(tokens_per_second(record, curve.gpus, curve.sequence_length)) for record in steps
+            ],
         },
         "evaluations": [
             {"step": record.iteration, "which": record.which, "losses": encode_losses(record.losses)}
@@ -86,8 +87,7 @@ def _run(
 
 def _window(curve: RunCurve) -> Optional[Window]:
     """Return the speed of a run after its warm-up; None where a step has no time."""
-    found = windows(curve.steps, Setting(curve.gpus, curve.sequence_length))
-    return next((window for window in found if window.name == "after warm-up"), None)
+    return after_warm_up(windows(curve.steps, Setting(curve.gpus, curve.sequence_length)))
 
 
 def _speed(window: Optional[Window], ratio: Optional[float]) -> dict[str, Any]:
@@ -112,15 +112,3 @@ def _ratio(curve: RunCurve, speed: Optional[Window], first: RunCurve, its: Optio
     batches = (curve.steps[-1].global_batch_size, first.steps[-1].global_batch_size)
     same_work = batches[0] == batches[1] and len({curve.sequence_length, first.sequence_length} - {None}) <= 1
     return its.mean_ms / speed.mean_ms if same_work and curve.gpus == first.gpus else None
-
-
-def _rate(record: StepRecord, curve: RunCurve) -> Optional[float]:
-    time = _finite(record.step_time_ms)
-    if not (time and time > 0 and record.global_batch_size and curve.sequence_length and curve.gpus):
-        return None
-    return record.global_batch_size * curve.sequence_length / (time / 1000) / curve.gpus
-
-
-def _finite(value: Optional[float]) -> Optional[float]:
-    """Return a number as a chart can show it: none makes a gap."""
-    return value if value is not None and math.isfinite(value) else None

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Optional
 
 from seatrial.judge.evidence import RUN
+from seatrial.run.fields import mapping
 
 Configuration = Mapping[str, Any]
 
@@ -47,12 +48,12 @@ def of_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
     What is not set is None or absent; parts of another type than they should be are passed over.
     """
     found: dict[str, Any] = {}
-    for key, field in _mapping(spec.get("fields")).items():
-        found[key.partition(".")[2] or key] = plain(_mapping(field).get("value"))
+    for key, field in mapping(spec.get("fields")).items():
+        found[key.partition(".")[2] or key] = plain(mapping(field).get("value"))
     found["world_size"] = plain(spec.get("world_size"))
-    same, provenance = _mapping(spec.get("same")), _mapping(spec.get("provenance"))
-    found.update(_flat("environment", _mapping(spec.get("environment"))))
-    found.update(_flat("profile", _mapping(spec.get("profile"))))
+    same, provenance = mapping(spec.get("same")), mapping(spec.get("provenance"))
+    found.update(_flat("environment", mapping(spec.get("environment"))))
+    found.update(_flat("profile", mapping(spec.get("profile"))))
     found.update(_flat("run", {
         "recipe": spec.get("recipe"), "kind": spec.get("kind"), "megatron_core": spec.get("megatron_core"),
         "training_code": same.get("train"), "image": same.get("image"), "commit": provenance.get("commit"),
@@ -120,7 +121,3 @@ def _flat(prefix: str, data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield from _flat(f"{prefix}.{key}", value)
         else:
             yield f"{prefix}.{key}", value if isinstance(value, str) else plain(value)
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}

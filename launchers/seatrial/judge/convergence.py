@@ -14,7 +14,6 @@ from seatrial.judge.convergence_rules import Voyage
 from seatrial.judge.evidence import Expectations, GateEvidence
 from seatrial.judge.expectations import against
 from seatrial.judge.history import read_events, read_history
-from seatrial.judge.merge import merge_steps
 from seatrial.judge.records import StepRecord
 from seatrial.judge.run_goodput import run_goodput
 from seatrial.judge.verdict import INCONCLUSIVE, RuleResult, Verdict, overall
@@ -31,7 +30,7 @@ _NEEDED = (
 
 def judge_convergence(evidence: GateEvidence, expected: Expectations, voyage: Voyage) -> Verdict:
     """Judge a convergence run. Pure: no file is read."""
-    curve = merge_steps(evidence.steps)
+    curve = evidence.curve
     merged = replace(evidence, steps=curve.steps)  # the last value of each step counts
     found = own.spikes(curve.steps)
     results: tuple[RuleResult, ...] = (

@@ -10,7 +10,7 @@ from typing import Any, Optional
 
 from seatrial.judge.evidence import Expectations, GateEvidence
 from seatrial.judge.merge import Curve, merge_steps
-from seatrial.judge.records import LM_LOSS, StepRecord
+from seatrial.judge.records import LM_LOSS, StepRecord, finite
 from seatrial.judge.rules import EVALUATION, STEP_SET, spans
 from seatrial.judge.run_goodput import Goodput
 from seatrial.judge.verdict import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, RuleResult
@@ -63,7 +63,7 @@ def target(evidence: GateEvidence, expected: Expectations, voyage: Voyage) -> Ru
         verdict = INCONCLUSIVE
     else:
         verdict = PASS if decided == "done" and whole and last == expected.steps else FAIL
-    return _result(evidence, TARGET, verdict, wanted, "; ".join(parts), "checkpoints")
+    return evidence.result(TARGET, verdict, wanted, "; ".join(parts), "checkpoints")
 
 
 def step_set(evidence: GateEvidence, expected: Expectations) -> RuleResult:
@@ -76,16 +76,14 @@ def step_set(evidence: GateEvidence, expected: Expectations) -> RuleResult:
     parts += [f"beyond the target: {spans(extra)}"] if extra else []
     broken = sorted({*missing, *extra})
     verdict = INCONCLUSIVE if not there else FAIL if broken else PASS
-    return _result(
-        evidence, STEP_SET, verdict, f"steps 1 to {expected.steps}, no gap", "; ".join(parts), "steps", broken
-    )
+    return evidence.result(STEP_SET, verdict, f"steps 1 to {expected.steps}, no gap", "; ".join(parts), "steps", broken)
 
 
 def replayed(evidence: GateEvidence, curve: Curve) -> RuleResult:
     """What ran again trained as it had before: the mean loss of each stretch that an attempt made again is the same."""
     wanted = f"mean {LM_LOSS} of each stretch within {REPLAY_RELATIVE:.0%} of the pass before"
     if not curve.repeated:
-        return _result(evidence, REPLAYED, PASS, wanted, "no step ran twice", "steps")
+        return evidence.result(REPLAYED, PASS, wanted, "no step ran twice", "steps")
     broken: list[int] = []
     parts = [f"{len(curve.repeated)} steps ran again"]
     differing = {difference.step for difference in curve.disagreements}
@@ -97,14 +95,14 @@ def replayed(evidence: GateEvidence, curve: Curve) -> RuleResult:
         if not apart <= REPLAY_RELATIVE:
             broken += steps
             parts.append(f"{spans(steps)}: mean {apart:.2%} apart")
-    return _result(evidence, REPLAYED, FAIL if broken else PASS, wanted, "; ".join(parts), "steps", broken)
+    return evidence.result(REPLAYED, FAIL if broken else PASS, wanted, "; ".join(parts), "steps", broken)
 
 
 def validation(evidence: GateEvidence, voyage: Voyage) -> RuleResult:
     """Every evaluation that was due on the way was made, and its loss is finite."""
     wanted = f"a finite validation loss at each of {len(voyage.evaluation_steps)} steps"
     if not voyage.evaluation_steps:
-        return _result(evidence, VALIDATION, NOT_JUDGED, "no evaluation is due on the way", "", "log")
+        return evidence.result(VALIDATION, NOT_JUDGED, "no evaluation is due on the way", "", "log")
     rows = dict(validation_curve(evidence))
     missing = [step for step in voyage.evaluation_steps if step not in rows]
     bad = [step for step, loss in rows.items() if loss is None]
@@ -116,7 +114,7 @@ def validation(evidence: GateEvidence, voyage: Voyage) -> RuleResult:
     parts += [f"none at {spans(missing)}"] if missing else []
     parts += [f"not finite at {spans(bad)}"] if bad else []
     verdict = FAIL if bad else INCONCLUSIVE if missing else PASS
-    return _result(evidence, VALIDATION, verdict, wanted, "; ".join(parts), "log", bad or missing)
+    return evidence.result(VALIDATION, verdict, wanted, "; ".join(parts), "log", bad or missing)
 
 
 def spiky(evidence: GateEvidence, found: Sequence[Spike]) -> RuleResult:
@@ -124,8 +122,8 @@ def spiky(evidence: GateEvidence, found: Sequence[Spike]) -> RuleResult:
     wanted = f"listed: over the median of {SPIKE_WINDOW} steps before by {SPIKE_RELATIVE:.0%} and 6 deviations"
     told = [f"{spike.step} ({spike.before:.4g} to {spike.loss:.4g})" for spike in found[:8]]
     more = f" … ({len(found)} in all)" if len(found) > len(told) else ""
-    return _result(
-        evidence, SPIKES, NOT_JUDGED, wanted, ", ".join(told) + more or "none", "steps", (one.step for one in found)
+    return evidence.result(
+        SPIKES, NOT_JUDGED, wanted, ", ".join(told) + more or "none", "steps", (one.step for one in found)
     )
 
 
@@ -134,11 +132,11 @@ def goodput(evidence: GateEvidence, voyage: Voyage) -> RuleResult:
     spent = voyage.goodput
     share = spent.with_queue if spent is not None else None
     if spent is None or share is None:
-        return _result(evidence, GOODPUT, NOT_JUDGED, "told", "not known", "record")
+        return evidence.result(GOODPUT, NOT_JUDGED, "told", "not known", "record")
     held = spent.without_queue
     seen = f"{share:.2%} of the wall time" + (f", {held:.2%} without the queue" if held is not None else "")
     seen += f"; {spent.attempts} attempts, {spent.steps_replayed} steps replayed"
-    return _result(evidence, GOODPUT, NOT_JUDGED, "told", seen, "record")
+    return evidence.result(GOODPUT, NOT_JUDGED, "told", seen, "record")
 
 
 def validation_curve(evidence: GateEvidence) -> list[tuple[int, Optional[float]]]:
@@ -146,8 +144,7 @@ def validation_curve(evidence: GateEvidence) -> list[tuple[int, Optional[float]]
     found: dict[int, Optional[float]] = {}
     for record in evidence.evaluations:
         if record.which in ("interval", "validation"):
-            value = record.losses.get(LM_LOSS)
-            found[record.iteration] = value if value is not None and math.isfinite(value) else None
+            found[record.iteration] = finite(record.losses.get(LM_LOSS))
     return sorted(found.items())
 
 
@@ -179,7 +176,7 @@ def spikes(steps: Sequence[StepRecord]) -> list[Spike]:
 def details(evidence: GateEvidence, voyage: Voyage, curve: Curve, found: Sequence[Spike]) -> dict[str, Any]:
     """Return what verdict.json tells beside the rules."""
     told = [
-        {"step": one.step, "name": one.name, "earlier": _known(one.a), "later": _known(one.b)}
+        {"step": one.step, "name": one.name, "earlier": finite(one.a), "later": finite(one.b)}
         for one in curve.disagreements[:_MOST_DISAGREEMENTS]
     ]
     return {
@@ -203,19 +200,9 @@ def _stretches(steps: Sequence[StepRecord]) -> Iterable[tuple[list[int], float]]
         own = {r.step: r.losses.get(LM_LOSS) for r in merge_steps(r for r in steps if r.attempt == attempt).steps}
         again = {step: value for step, value in own.items() if step in latest and value is not None}
         if again:
-            first = math.fsum(latest[step] for step in again)
-            yield sorted(again), abs(math.fsum(again.values()) - first) / abs(first) if first else math.inf
+            first = sum(latest[step] for step in again)  # fsum refuses losses gone wild
+            yield sorted(again), abs(sum(again.values()) - first) / abs(first) if first else math.inf
         latest.update((step, value) for step, value in own.items() if value is not None and math.isfinite(value))
-
-
-def _known(value: Optional[float]) -> Optional[float]:
-    return value if value is not None and math.isfinite(value) else None
-
-
-def _result(
-    evidence: GateEvidence, rule: str, verdict: str, wanted: str, seen: str, place: str, steps: Iterable[int] = ()
-) -> RuleResult:
-    return RuleResult(rule, verdict, wanted, seen, tuple(sorted(steps)), evidence.places.get(place, ""))
 
 
 NEEDED = (TARGET, STEP_SET, REPLAYED, EVALUATION)

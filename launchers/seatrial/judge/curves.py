@@ -14,7 +14,8 @@ from seatrial.judge.configuration import Configuration, of_arguments, of_spec, p
 from seatrial.judge.evidence import LOG, RUN
 from seatrial.judge.merge import merge_logs, merge_steps
 from seatrial.judge.records import ArgumentDump, EvaluationRecord, Evidence, Record, StepRecord
-from seatrial.judge.speed import PEAK_TFLOPS
+from seatrial.judge.speed import gpu_type_of
+from seatrial.run.fields import mapping, text, whole
 from seatrial.run.layout import RunFolder
 from seatrial.run.records import read_object, read_objects
 
@@ -55,7 +56,7 @@ class RunCurve:
     @property
     def interval(self) -> int:
         """The distance of its steps: what it was set to, else what most neighbours show."""
-        asked = _whole((self.configuration or {}).get("log_interval"))
+        asked = whole((self.configuration or {}).get("log_interval"))
         return asked if asked is not None and asked > 0 else log_interval(one.step for one in self.steps)
 
     @property
@@ -111,14 +112,14 @@ def _read_run(folder: RunFolder) -> RunCurve:
     configuration = None if spec is None else of_spec(spec)
     said = configuration or {}
     spec = spec or {}
-    profile = _mapping(spec.get("profile"))
+    profile = mapping(spec.get("profile"))
     return RunCurve(
         name=folder.path.resolve().name, source=str(folder.path), kind=RUN, steps=curve.steps, repeated=curve.repeated,
-        evaluations=_last_of_each(evaluations), recipe=_text(spec.get("recipe")),
-        gpus=_whole(said.get("world_size")) or _world_size(lines), sequence_length=_whole(said.get("seq_length")),
-        seed=_whole(said.get("seed")), configuration=configuration,
+        evaluations=_last_of_each(evaluations), recipe=text(spec.get("recipe")),
+        gpus=whole(said.get("world_size")) or _world_size(lines), sequence_length=whole(said.get("seq_length")),
+        seed=whole(said.get("seed")), configuration=configuration,
         rehearsal=spec.get("rehearsal") is True or any(line.rehearsal for line in lines),
-        arguments=_text(spec.get("curve")), gpu_type=_text(profile.get("gpu_type")) or _gpu_type(lines),
+        arguments=text(spec.get("curve")), gpu_type=text(profile.get("gpu_type")) or _gpu_type(lines),
         versions=_versions(lines),
     )  # fmt: skip
 
@@ -166,8 +167,8 @@ def _read_logs(path: Path, files: Sequence[Path]) -> RunCurve:
     return RunCurve(
         name=path.resolve().name, source=str(path), kind=LOG, steps=curve.steps, repeated=curve.repeated,
         evaluations=_last_of_each(record for record in records if isinstance(record, EvaluationRecord)),
-        gpus=_whole(known.get("world_size")) or _world_size(lines), sequence_length=_whole(known.get("seq_length")),
-        seed=_whole(known.get("seed")), configuration=said, rehearsal=any(line.rehearsal for line in lines),
+        gpus=whole(known.get("world_size")) or _world_size(lines), sequence_length=whole(known.get("seq_length")),
+        seed=whole(known.get("seed")), configuration=said, rehearsal=any(line.rehearsal for line in lines),
         gpu_type=_gpu_type(lines), versions=_versions(lines),
     )  # fmt: skip
 
@@ -184,21 +185,8 @@ def _world_size(lines: Sequence[Evidence]) -> Optional[int]:
 def _gpu_type(lines: Sequence[Evidence]) -> Optional[str]:
     """Return a profile's word for the GPU that the driver names, the driver's own where there is none."""
     gpu = next((line.gpu for line in reversed(lines) if line.gpu), None)
-    spoken = "".join(sign for sign in (gpu or "").lower() if sign.isalnum())
-    return next((name for name in PEAK_TFLOPS if name in spoken), gpu)
+    return gpu_type_of(gpu) or gpu
 
 
 def _versions(lines: Sequence[Evidence]) -> Mapping[str, Any]:
     return next((line.versions for line in reversed(lines) if line.versions), {})
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _text(value: Any) -> Optional[str]:
-    return value if isinstance(value, str) else None
-
-
-def _whole(value: Any) -> Optional[int]:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

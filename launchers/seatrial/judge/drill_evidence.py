@@ -9,6 +9,7 @@ from typing import Any, Optional
 
 from seatrial.judge.collect import read_steps
 from seatrial.judge.evidence import DrilledAttempt, DrillEvidence, GateEvidence, Injected
+from seatrial.run.fields import whole
 from seatrial.run.layout import RunFolder
 from seatrial.run.records import read_object, read_objects
 
@@ -36,7 +37,7 @@ def _read(run: RunFolder, spec: Mapping[str, Any], drill: Mapping[str, Any]) -> 
     problem = _problem(spec, Path(str(reference))) if reference else "no undisturbed run is named"
     return DrillEvidence(
         fault=str(drill.get("fault")),
-        step=_whole(drill.get("step")) or 0,
+        step=whole(drill.get("step")) or 0,
         injected=tuple(_injected(one) for one in read_objects(run.events) if one.get("event") == "drill_injected"),
         attempts=tuple(_attempt(one.number, read_object(one.record)) for one in run.attempts()),
         reference=str(reference) if reference else None,
@@ -67,7 +68,7 @@ def _layout(spec: Mapping[str, Any]) -> tuple[Any, ...]:
 def _injected(event: Mapping[str, Any]) -> Injected:
     node = event.get("node")
     return Injected(
-        _whole(event.get("attempt")), str(event.get("fault")), _whole(event.get("step")),
+        whole(event.get("attempt")), str(event.get("fault")), whole(event.get("step")),
         None if node is None else str(node), str(event.get("what")),
     )  # fmt: skip
 
@@ -78,11 +79,7 @@ def _attempt(number: int, record: Optional[Mapping[str, Any]]) -> DrilledAttempt
     nodes = record.get("nodes")
     saved = record.get("saved_steps")
     return DrilledAttempt(
-        number, str(record.get("class")), _whole(record.get("resume_step")), _whole(record.get("first_step")),
-        _whole(record.get("last_step")), tuple(saved) if isinstance(saved, list) else (),
+        number, str(record.get("class")), whole(record.get("resume_step")), whole(record.get("first_step")),
+        whole(record.get("last_step")), tuple(saved) if isinstance(saved, list) else (),
         tuple(map(str, nodes)) if isinstance(nodes, list) else (),
     )  # fmt: skip
-
-
-def _whole(value: Any) -> Optional[int]:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

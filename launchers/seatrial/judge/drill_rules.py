@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Optional
 
 from seatrial.judge.compare import LossDifference, compare_losses
@@ -49,7 +49,7 @@ def step_set(evidence: GateEvidence, expected: Expectations) -> RuleResult:
     broken = sorted({*missing, *extra, *twice, *differing})
     verdict = INCONCLUSIVE if not there else FAIL if broken else PASS
     wanted = f"steps 1 to {expected.steps}, those that are replayed {_tolerance_words(evidence)}"
-    return _result(evidence, STEP_SET, verdict, wanted, "; ".join(parts), "steps", broken)
+    return evidence.result(STEP_SET, verdict, wanted, "; ".join(parts), "steps", broken)
 
 
 def injected(evidence: GateEvidence, expected: Expectations) -> RuleResult:
@@ -57,19 +57,19 @@ def injected(evidence: GateEvidence, expected: Expectations) -> RuleResult:
     drill = _drill(evidence)
     wanted = f"{drill.fault} once, at step {drill.step}"
     if not drill.injected:
-        return _result(evidence, INJECTED, INCONCLUSIVE, wanted, "no event tells of it", "events")
+        return evidence.result(INJECTED, INCONCLUSIVE, wanted, "no event tells of it", "events")
     first = drill.injected[0]
     if len(drill.injected) > 1:
-        return _result(evidence, INJECTED, FAIL, wanted, f"{len(drill.injected)} faults were put in", "events")
+        return evidence.result(INJECTED, FAIL, wanted, f"{len(drill.injected)} faults were put in", "events")
     if (first.fault, first.step) != (drill.fault, drill.step):
-        return _result(evidence, INJECTED, FAIL, wanted, f"{first.fault} at step {first.step}", "events")
+        return evidence.result(INJECTED, FAIL, wanted, f"{first.fault} at step {first.step}", "events")
     hit = _attempt(drill, first.attempt)
     last = hit.last_step if hit is not None else None
     seen = f"{first.what}; the last step of attempt {first.attempt} was {last}"
     if hit is None or hit.name is None or last is None:
-        return _result(evidence, INJECTED, INCONCLUSIVE, wanted, f"{first.what}; nothing shows its end", "events")
+        return evidence.result(INJECTED, INCONCLUSIVE, wanted, f"{first.what}; nothing shows its end", "events")
     right = last >= drill.step if drill.fault == STOP_SIGNAL else last == drill.step - 1
-    return _result(evidence, INJECTED, PASS if right else FAIL, wanted, seen, "events")
+    return evidence.result(INJECTED, PASS if right else FAIL, wanted, seen, "events")
 
 
 def recovered(evidence: GateEvidence, expected: Expectations) -> RuleResult:
@@ -78,12 +78,12 @@ def recovered(evidence: GateEvidence, expected: Expectations) -> RuleResult:
     hit = _attempt(drill, drill.injected[0].attempt) if drill.injected else None
     if hit is None or hit.name is None:
         seen = "nothing shows what it should recover from"
-        return _result(evidence, RECOVERED, INCONCLUSIVE, "the run goes on", seen, "log")
+        return evidence.result(RECOVERED, INCONCLUSIVE, "the run goes on", seen, "log")
     start = _start(drill, expected.save_steps, hit)
     classes = _CLASSES.get(drill.fault, ())
     wanted = f"class {' or '.join(classes)}, then on from " + ("a checkpoint" if start is None else f"step {start + 1}")
     verdict, seen = _recovery(evidence, drill, hit, start, classes)
-    return _result(evidence, RECOVERED, verdict, wanted, f"attempt {hit.number}: {hit.name}; {seen}", "log")
+    return evidence.result(RECOVERED, verdict, wanted, f"attempt {hit.number}: {hit.name}; {seen}", "log")
 
 
 def _recovery(
@@ -118,10 +118,10 @@ def equal(evidence: GateEvidence, expected: Expectations) -> RuleResult:
     wanted = f"every loss of every step {_tolerance_words(evidence)}"
     then = _attempt(drill, (drill.injected[0].attempt or 0) + 1) if drill.injected else None
     if drill.reference_problem is not None:
-        return _result(evidence, EQUAL, INCONCLUSIVE, wanted, drill.reference_problem, "reference")
+        return evidence.result(EQUAL, INCONCLUSIVE, wanted, drill.reference_problem, "reference")
     if then is None or then.first_step is None:
-        return _result(evidence, EQUAL, INCONCLUSIVE, wanted, "no step was made after the fault", "steps")
-    ours, theirs = merge_steps(evidence.steps).steps, merge_steps(drill.reference_steps).steps
+        return evidence.result(EQUAL, INCONCLUSIVE, wanted, "no step was made after the fault", "steps")
+    ours, theirs = evidence.curve.steps, merge_steps(drill.reference_steps).steps
     compared = compare_losses(theirs, ours, relative=_relative(evidence))
     after = set(range(then.first_step, expected.steps + 1))
     made = {record.step for record in ours if record.attempt >= then.number}
@@ -132,7 +132,7 @@ def equal(evidence: GateEvidence, expected: Expectations) -> RuleResult:
         parts.append(f"different at {spans(differing)}, first {_told(compared.first)}")
     parts += [f"not to be compared: {spans(missing)}"] if missing else []
     verdict = FAIL if differing else INCONCLUSIVE if missing or not after else PASS
-    return _result(evidence, EQUAL, verdict, wanted, "; ".join(parts), "reference", differing or missing)
+    return evidence.result(EQUAL, verdict, wanted, "; ".join(parts), "reference", differing or missing)
 
 
 RULES = (injected, recovered, equal)
@@ -185,9 +185,3 @@ def _attempt(drill: DrillEvidence, number: Optional[int]) -> Optional[DrilledAtt
 def _drill(evidence: GateEvidence) -> DrillEvidence:
     assert evidence.drill is not None
     return evidence.drill
-
-
-def _result(
-    evidence: GateEvidence, rule: str, verdict: str, expected: str, seen: str, place: str, steps: Iterable[int] = ()
-) -> RuleResult:
-    return RuleResult(rule, verdict, expected, seen, tuple(sorted(steps)), evidence.places.get(place, ""))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Optional
 
+from seatrial.judge.merge import Curve, merge_steps
 from seatrial.judge.records import (
     LM_LOSS,
     ArgumentDump,
@@ -16,6 +18,7 @@ from seatrial.judge.records import (
     SaveRecord,
     StepRecord,
 )
+from seatrial.judge.verdict import RuleResult
 from seatrial.run.reference import Held
 
 RUN = "run"
@@ -126,6 +129,17 @@ class GateEvidence:
     places: Mapping[str, str] = field(default_factory=dict)
     drill: Optional[DrillEvidence] = None
     second_pass: Optional[SecondPass] = None
+
+    @cached_property
+    def curve(self) -> Curve:
+        """One record a step, the last one: merged once, as most rules ask for it."""
+        return merge_steps(self.steps)
+
+    def result(
+        self, rule: str, verdict: str, expected: str, seen: str, place: str, steps: Iterable[int] = ()
+    ) -> RuleResult:  # fmt: skip
+        """Return what a rule came to. ``place``: a topic of ``places``; ``steps``: those that broke it."""
+        return RuleResult(rule, verdict, expected, seen, tuple(sorted(steps)), self.places.get(place, ""))
 
 
 @dataclass(frozen=True)

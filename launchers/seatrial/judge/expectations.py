@@ -45,7 +45,7 @@ def expectations_of(spec: Mapping[str, Any], folder: Path) -> Expectations:
             hybridep=asks_for_hybridep(arguments),
             graphs_off=graphs_asked_off(arguments),
             required_losses=required_losses(arguments),
-            resume_from=_resume_from(gate),
+            resume_from=resume_from(gate),
             gpu_type=spec["profile"].get("gpu_type"),
             sequence_length=count(arguments.get("seq_length")),
             global_batch_size=count(arguments.get("global_batch_size")),
@@ -73,9 +73,9 @@ def held(spec: Mapping[str, Any], folder: Path) -> Held:
         return Held(problem=f"the spec does not say how to hold it: {error}")
 
 
-def _resume_from(gate: Mapping[str, Any]) -> Optional[int]:
-    """Return the checkpoint that the resume check loads: the last save before the end."""
-    earlier = [int(step) for step in gate["save_steps"] if int(step) < int(gate["steps"])]
+def resume_from(gate: Mapping[str, Any]) -> Optional[int]:
+    """Return the checkpoint that the resume check loads: the last save before the end; None where none is asked for."""
+    earlier = [int(step) for step in gate.get("save_steps") or () if int(step) < int(gate["steps"])]
     return max(earlier, default=None) if gate.get("resume_check") else None
 
 

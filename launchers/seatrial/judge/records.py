@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Optional, Union
@@ -20,6 +21,11 @@ def encode_losses(losses: Mapping[str, float]) -> dict[str, Any]:
 def decode_losses(data: Mapping[str, Any]) -> dict[str, float]:
     """Inverse of ``encode_losses``. Raises TypeError or ValueError for what is no number."""
     return {str(name): float(value) for name, value in data.items()}
+
+
+def finite(value: Optional[float]) -> Optional[float]:
+    """Return a finite number; None for one that is missing, NaN or infinite: a chart shows it as a gap."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _decode_int(value: Any) -> Optional[int]:

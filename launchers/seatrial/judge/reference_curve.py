@@ -15,7 +15,7 @@ from seatrial.judge.curves import RunCurve, gaps
 from seatrial.judge.evidence import RUN
 from seatrial.judge.records import LM_LOSS
 from seatrial.judge.rules import spans
-from seatrial.judge.speed import Setting, windows
+from seatrial.judge.speed import Setting, after_warm_up, windows
 
 SCHEMA = 1
 DENSE_STEPS = 2000  # a curve turns fast only while it is young
@@ -96,8 +96,7 @@ def _validation(curve: RunCurve) -> list[list[Any]]:
 
 def _speed(curve: RunCurve) -> Optional[dict[str, Any]]:
     """Return the speed after the warm-up; None where a step has no time."""
-    found = windows(curve.steps, Setting(curve.gpus, curve.sequence_length))
-    window = next((window for window in found if window.name == "after warm-up"), None)
+    window = after_warm_up(windows(curve.steps, Setting(curve.gpus, curve.sequence_length)))
     return None if window is None else {
         "tokens_per_second_per_gpu": window.tokens_per_second_per_gpu, "tflops_per_gpu": window.tflops_per_gpu,
         "mean_ms": window.mean_ms, "steps": window.steps,

@@ -12,8 +12,7 @@ from typing import Any, Optional
 
 from seatrial.judge import speed as rates
 from seatrial.judge.evidence import Expectations, GateEvidence
-from seatrial.judge.merge import merge_steps
-from seatrial.judge.records import LM_LOSS
+from seatrial.judge.records import LM_LOSS, finite
 from seatrial.judge.rules import spans
 from seatrial.judge.verdict import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, RuleResult
 from seatrial.run.reference import LEAST_SPEED_TOLERANCE, Held
@@ -37,7 +36,7 @@ def speed(evidence: GateEvidence, expected: Expectations) -> RuleResult:
     allowed = max(LEAST_SPEED_TOLERANCE, held.tolerances.speed)
     least = rate * (1 - allowed)
     wanted = f"after warm-up at least {least:,.0f} tokens/s/GPU: {rate:,.0f} of {_name(held)} less {allowed:.0%}"
-    whole = next((window for window in found if window.name == "after warm-up"), None)
+    whole = rates.after_warm_up(found)
     reached = whole.tokens_per_second_per_gpu if whole else None
     if reached is None:
         return _result(evidence, SPEED, INCONCLUSIVE, wanted, seen)
@@ -56,7 +55,7 @@ def curve(evidence: GateEvidence, expected: Expectations) -> RuleResult:
     if not steps or steps[-1] != expected.steps:
         seen = f"the reference ends at step {max(reference)}, the run at {expected.steps}"
         return _result(evidence, CURVE, INCONCLUSIVE, wanted, seen)
-    losses = {record.step: record.losses.get(LM_LOSS) for record in merge_steps(evidence.steps).steps}
+    losses = {record.step: record.losses.get(LM_LOSS) for record in evidence.curve.steps}
     missing = [step for step in steps if step not in losses]
     away = {step: _away(losses[step], reference[step]) for step in steps if step in losses}
     broken = [step for step, distance in away.items() if not distance <= pointwise]
@@ -69,7 +68,9 @@ def curve(evidence: GateEvidence, expected: Expectations) -> RuleResult:
     last = steps[-FINAL_STEPS:]
     ends = [losses.get(step) for step in last]
     known = [value for value in ends if value is not None and math.isfinite(value)]
-    apart = _away(fmean(known), fmean(reference[step] for step in last)) if len(known) == len(last) else math.inf
+    apart = (
+        _away(sum(known) / len(known), fmean(reference[step] for step in last)) if len(known) == len(last) else math.inf
+    )
     parts.append(f"last {len(last)}: {apart:.2%}" if apart < math.inf else f"last {len(last)}: not all known")
     failed = bool(broken) or (apart > final and len(known) == len(last))
     verdict = FAIL if failed else INCONCLUSIVE if missing or len(known) < len(last) else PASS
@@ -78,8 +79,7 @@ def curve(evidence: GateEvidence, expected: Expectations) -> RuleResult:
 
 def windows(evidence: GateEvidence, expected: Expectations) -> tuple[rates.Window, ...]:
     """Return how fast the run was; nothing where a step that was expected is missing."""
-    steps = merge_steps(evidence.steps).steps
-    return rates.windows(steps, _setting(evidence, expected)) if steps else ()
+    return rates.windows(evidence.curve.steps, _setting(evidence, expected))
 
 
 def details(evidence: GateEvidence, expected: Expectations) -> dict[str, Any]:
@@ -99,13 +99,13 @@ def _rows(evidence: GateEvidence, expected: Expectations) -> Optional[dict[str, 
     reference = expected.held.reference
     if reference is None or not reference.steps:
         return None
-    losses = {record.step: record.losses.get(LM_LOSS) for record in merge_steps(evidence.steps).steps}
+    losses = {record.step: record.losses.get(LM_LOSS) for record in evidence.curve.steps}
     steps = [step for step in sorted(reference.steps) if step <= expected.steps]
     every = -(-len(steps) // _MOST_ROWS) or 1
     shown = sorted({*steps[::every], *steps[-1:]})
     return {
         "reference": reference.name,
-        "steps": [[step, reference.steps[step], _known(losses.get(step))] for step in shown],
+        "steps": [[step, reference.steps[step], finite(losses.get(step))] for step in shown],
     }
 
 
@@ -152,10 +152,6 @@ def _away(value: Optional[float], reference: float) -> float:
     return abs(value - reference) / abs(reference)
 
 
-def _known(value: Optional[float]) -> Optional[float]:
-    return value if value is not None and math.isfinite(value) else None
-
-
 def _name(held: Held) -> str:
     return held.reference.name if held.reference else "the reference"
 
@@ -163,4 +159,4 @@ def _name(held: Held) -> str:
 def _result(
     evidence: GateEvidence, rule: str, verdict: str, wanted: str, seen: str, steps: Iterable[int] = ()
 ) -> RuleResult:
-    return RuleResult(rule, verdict, wanted, seen, tuple(steps), evidence.places.get("steps", ""))
+    return evidence.result(rule, verdict, wanted, seen, "steps", steps)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, Optional
 
 from seatrial.judge.compare import compare_losses
 from seatrial.judge.evidence import Expectations, GateEvidence, SecondPass
 from seatrial.judge.merge import merge_steps
-from seatrial.judge.records import LM_LOSS, StepRecord
+from seatrial.judge.records import LM_LOSS, StepRecord, finite
 from seatrial.judge.rules import spans
 from seatrial.judge.verdict import FAIL, INCONCLUSIVE, NOT_JUDGED, PASS, RuleResult
 
@@ -28,7 +27,7 @@ def resume_check(evidence: GateEvidence, expected: Expectations) -> RuleResult:
         return _result(evidence, INCONCLUSIVE, wanted, "no second pass is on record")
     curve = _curve(second.steps)
     steps = range(start + 1, last + 1)
-    missing = [step for step in steps if not _finite(curve.get(step))]
+    missing = [step for step in steps if finite(curve.get(step)) is None]
     extra = sorted(step for step in curve if step not in steps)
     if second.interrupted is not None:
         return _result(evidence, INCONCLUSIVE, wanted, second.interrupted, missing)
@@ -41,7 +40,7 @@ def resume_check(evidence: GateEvidence, expected: Expectations) -> RuleResult:
     if missing:
         return _result(evidence, FAIL, wanted, f"no finite {LM_LOSS} at {spans(missing)} of the second pass", missing)
     ends = (_curve(evidence.steps).get(last), curve[last])
-    if not _finite(ends[0]):
+    if finite(ends[0]) is None:
         return _result(evidence, INCONCLUSIVE, wanted, f"the first pass has no finite {LM_LOSS} at {last}", [last])
     return _held(evidence, second, wanted, start, last)
 
@@ -53,7 +52,7 @@ def _held(evidence: GateEvidence, second: SecondPass, wanted: str, start: int, l
     first, again = float(rows[-1]["first"]), float(rows[-1]["second"])
     allowed = ABSOLUTE + RELATIVE * abs(first)
     within = abs(first - again) <= allowed
-    exact = compare_losses(merge_steps(evidence.steps).steps, merge_steps(second.steps).steps, first_step=start + 1)
+    exact = compare_losses(evidence.curve.steps, merge_steps(second.steps).steps, first_step=start + 1)
     other = sorted({difference.step for difference in exact.differences})
     seen = f"final loss {first:.6E}, then {again:.6E}: apart {abs(first - again):.2E}, allowed {allowed:.2E}; "
     seen += f"{len(rows)} steps, {len(rows) - len(other)} of them equal as printed"
@@ -68,7 +67,7 @@ def passes(evidence: GateEvidence, start: int, last: int) -> list[dict[str, Any]
     """Return step, loss of the first and of the second pass, for every step; None where there is no finite one."""
     first, second = _curve(evidence.steps), _curve(evidence.second_pass.steps if evidence.second_pass else ())
     return [
-        {"step": step, "first": _known(first.get(step)), "second": _known(second.get(step))}
+        {"step": step, "first": finite(first.get(step)), "second": finite(second.get(step))}
         for step in range(start + 1, last + 1)
     ]
 
@@ -77,15 +76,7 @@ def _curve(steps: tuple[StepRecord, ...]) -> Mapping[int, Optional[float]]:
     return {record.step: record.losses.get(LM_LOSS) for record in merge_steps(steps).steps}
 
 
-def _finite(value: Optional[float]) -> bool:
-    return value is not None and math.isfinite(value)
-
-
-def _known(value: Optional[float]) -> Optional[float]:
-    return value if _finite(value) else None
-
-
 def _result(
     evidence: GateEvidence, verdict: str, wanted: str, seen: str, steps: Any = ()
 ) -> RuleResult:  # fmt: skip
-    return RuleResult(RESUME_CHECK, verdict, wanted, seen, tuple(steps), evidence.places.get("second pass", ""))
+    return evidence.result(RESUME_CHECK, verdict, wanted, seen, "second pass", steps)

@@ -43,7 +43,7 @@ def step_set(evidence: GateEvidence, expected: Expectations) -> RuleResult:
     if extra:
         parts.append(f"beyond the gate: {spans(extra)}")
     if repeated:
-        differing = {difference.step for difference in merge_steps(evidence.steps).disagreements}
+        differing = {difference.step for difference in evidence.curve.disagreements}
         parts.append(f"printed more than once: {spans(repeated)} ({len(differing)} with another loss)")
     broken = sorted({*missing, *extra, *repeated})
     verdict = INCONCLUSIVE if not counts else FAIL if broken else PASS
@@ -115,7 +115,7 @@ def evaluation(evidence: GateEvidence, expected: Expectations) -> RuleResult:
 
 def learning(evidence: GateEvidence, expected: Expectations) -> RuleResult:
     """The mean of the last losses is at most ``learning_ratio`` times the mean of the first."""
-    curve = {record.step: record.losses.get(LM_LOSS) for record in merge_steps(evidence.steps).steps}
+    curve = {record.step: record.losses.get(LM_LOSS) for record in evidence.curve.steps}
     size = min(LEARNING_WINDOW, expected.steps // 2)
     ends = (range(1, size + 1), range(expected.steps - size + 1, expected.steps + 1))
     wanted = f"mean {LM_LOSS} of the last {size} steps at most {expected.learning_ratio:g} x the first {size}'s"
@@ -139,7 +139,7 @@ def agreement(evidence: GateEvidence, expected: Expectations) -> RuleResult:
     if evidence.logged_steps is None or not evidence.steps:
         gone = "rank logs" if evidence.logged_steps is None else "step records"
         return _result(evidence, AGREEMENT, INCONCLUSIVE, wanted, f"no {gone}", ())
-    records, logged = merge_steps(evidence.steps), merge_steps(evidence.logged_steps)
+    records, logged = evidence.curve, merge_steps(evidence.logged_steps)
     comparison = compare_losses(records.steps, logged.steps)
     by_step = {record.step: record for record in logged.steps}
     other = [r.step for r in records.steps if r.step in by_step and _counts(r) != _counts(by_step[r.step])]
@@ -158,16 +158,21 @@ def agreement(evidence: GateEvidence, expected: Expectations) -> RuleResult:
 
 def spans(steps: Iterable[int]) -> str:
     """Return ``steps`` for people: "2-60, 73"; the first few spans and a count where there are many."""
-    ordered = sorted(set(steps))
-    found: list[list[int]] = []
-    for step in ordered:
-        if found and step == found[-1][1] + 1:
-            found[-1][1] = step
-        else:
-            found.append([step, step])
+    found = stretches(steps)
     words = [str(a) if a == b else f"{a}-{b}" for a, b in found]
     shown = ", ".join(words[:8])
-    return shown if len(words) <= 8 else f"{shown} … ({len(ordered)} steps)"
+    return shown if len(words) <= 8 else f"{shown} … ({sum(b - a + 1 for a, b in found)} steps)"
+
+
+def stretches(steps: Iterable[int]) -> list[tuple[int, int]]:
+    """Return ``steps``, in any order, as first and last of each stretch without a gap."""
+    found: list[tuple[int, int]] = []
+    for step in sorted(set(steps)):
+        if found and step == found[-1][1] + 1:
+            found[-1] = (found[-1][0], step)
+        else:
+            found.append((step, step))
+    return found
 
 
 def _if_complete(evidence: GateEvidence, expected: Expectations) -> str:
@@ -193,4 +198,4 @@ def _result(
     steps: Iterable[int],
     place: str = "steps",
 ) -> RuleResult:
-    return RuleResult(rule, verdict, expected, seen, tuple(sorted(steps)), evidence.places.get(place, ""))
+    return evidence.result(rule, verdict, expected, seen, place, steps)

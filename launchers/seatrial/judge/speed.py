@@ -13,6 +13,8 @@ from seatrial.judge.records import StepRecord
 # Kernels are compiled, caches filled and clocks raised in the first steps after a start.
 WARM_UP_STEPS = 10
 LAST_STEPS = 10
+AFTER_WARM_UP = "after warm-up"
+_LONGEST_MS = 1e12  # more is no time of a step, and sums of it are no numbers
 
 # Dense BF16 peaks in TFLOP/s a GPU, from NVIDIA's data sheets (with sparsity they state twice as much).
 PEAK_TFLOPS: Mapping[str, float] = {
@@ -70,11 +72,24 @@ def peak_of(gpu: Optional[str], device: Optional[str]) -> tuple[Optional[float],
     """Return the peak of a GPU (a profile's type, or the name that the driver prints), and whose it is in words."""
     if device == "cpu":
         return None, "a CPU rehearsal: no MFU"
+    name = gpu_type_of(gpu)
+    if name is None:
+        return None, f"no peak is known for {gpu}" if gpu else Setting.peak
+    return PEAK_TFLOPS[name], f"{PEAK_TFLOPS[name]:g} TFLOP/s, dense BF16 of {name.upper()}"
+
+
+def gpu_type_of(gpu: Optional[str]) -> Optional[str]:
+    """Return a profile's word for a GPU that a driver, or a profile, names; None for one without a known peak."""
     spoken = "".join(sign for sign in (gpu or "").lower() if sign.isalnum())
-    for name, peak in PEAK_TFLOPS.items():  # gb200 before b200
-        if name in spoken:
-            return peak, f"{peak:g} TFLOP/s, dense BF16 of {name.upper()}"
-    return None, f"no peak is known for {gpu}" if gpu else Setting.peak
+    return next((name for name in PEAK_TFLOPS if name in spoken), None)  # gb200 before b200
+
+
+def tokens_per_second(record: StepRecord, gpus: Optional[int], sequence_length: Optional[int]) -> Optional[float]:
+    """Return the tokens a second and GPU of one step; None where something that it takes is not known."""
+    time, samples = record.step_time_ms, record.global_batch_size
+    if not gpus or not sequence_length or not samples or time is None or not 0 < time < math.inf:
+        return None
+    return samples * sequence_length / (time / 1000) / gpus
 
 
 def warm(steps: Sequence[StepRecord]) -> list[StepRecord]:
@@ -91,14 +106,19 @@ def windows(steps: Sequence[StepRecord], setting: Setting) -> tuple[Window, ...]
     past = warm(steps)
     found = (
         _window(f"last {LAST_STEPS} steps", past[-LAST_STEPS:], setting),
-        _window("after warm-up", past, setting),
+        _window(AFTER_WARM_UP, past, setting),
     )
     return tuple(window for window in found if window is not None)
 
 
+def after_warm_up(found: Sequence[Window]) -> Optional[Window]:
+    """Return the window of all steps after the warm-up; None where a step has no time."""
+    return next((window for window in found if window.name == AFTER_WARM_UP), None)
+
+
 def _window(name: str, steps: Sequence[StepRecord], setting: Setting) -> Optional[Window]:
     timed = [(record, record.step_time_ms) for record in steps]
-    times = [time for _, time in timed if time is not None and math.isfinite(time) and time > 0]
+    times = [time for _, time in timed if time is not None and 0 < time < _LONGEST_MS]
     if not times or len(times) < len(steps):
         return None  # of a step without a time nothing is known: a mean of the others would be better than it was
     samples = [record.global_batch_size for record in steps]
@@ -107,7 +127,7 @@ def _window(name: str, steps: Sequence[StepRecord], setting: Setting) -> Optiona
         tokens = sum(count or 0 for count in samples) * setting.sequence_length
         rate = tokens / (math.fsum(times) / 1000) / setting.gpus
     flops = [record.tflops_per_gpu for record in steps if record.tflops_per_gpu is not None]
-    tflops = fmean(flops) if len(flops) == len(steps) and all(map(math.isfinite, flops)) else None
+    tflops = fmean(flops) if len(flops) == len(steps) and all(abs(value) < _LONGEST_MS for value in flops) else None
     ordered = sorted(times)
     return Window(
         name, steps[0].step, steps[-1].step, len(steps), fmean(times), median(times),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Optional
 
 from seatrial.judge.evidence import RUN, Expectations, GateEvidence, asks_for_hybridep, graphs_asked_off
@@ -30,16 +29,16 @@ def checkpoints(evidence: GateEvidence, expected: Expectations) -> RuleResult:
         parts.append(f"{step}: whole" if good else f"{step}: {why}")
         broken += [] if good else [step]
     verdict = FAIL if broken else PASS
-    return _result(evidence, CHECKPOINTS, verdict, wanted, "; ".join(parts), "checkpoints", broken)
+    return evidence.result(CHECKPOINTS, verdict, wanted, "; ".join(parts), "checkpoints", broken)
 
 
 def _checkpoints_by_log(evidence: GateEvidence, expected: Expectations, wanted: str) -> RuleResult:
     finished = {save.iteration for save in evidence.saves if save.phase == "finished"}
     lacking = [step for step in expected.save_steps if step not in finished]
     if not evidence.saves:
-        return _result(evidence, CHECKPOINTS, INCONCLUSIVE, wanted, "the log tells of no save", "log", lacking)
+        return evidence.result(CHECKPOINTS, INCONCLUSIVE, wanted, "the log tells of no save", "log", lacking)
     seen = f"finished at {', '.join(map(str, sorted(finished))) or 'none'}, as the log says; not verified on disk"
-    return _result(evidence, CHECKPOINTS, FAIL if lacking else PASS, wanted, seen, "log", lacking)
+    return evidence.result(CHECKPOINTS, FAIL if lacking else PASS, wanted, seen, "log", lacking)
 
 
 def exits(evidence: GateEvidence, expected: Expectations) -> RuleResult:
@@ -47,7 +46,7 @@ def exits(evidence: GateEvidence, expected: Expectations) -> RuleResult:
     ranks = expected.world_size
     wanted = f"a record of each of {'the' if ranks is None else ranks} ranks, all code 0"
     if evidence.scope != RUN:
-        return _result(evidence, EXITS, NOT_JUDGED, wanted, "a log holds no exit records", "log")
+        return evidence.result(EXITS, NOT_JUDGED, wanted, "a log holds no exit records", "log")
     left = evidence.exits or ()
     failed = [rank for rank in left if rank.code is not None and rank.code != 0]
     unread = [rank.rank for rank in left if rank.code is None]
@@ -58,7 +57,7 @@ def exits(evidence: GateEvidence, expected: Expectations) -> RuleResult:
     parts += [f"no record of rank {', '.join(map(str, missing[:8]))} ({len(missing)} missing)"] if missing else []
     parts += [f"unreadable: rank {', '.join(map(str, unread[:8]))}"] if unread else []
     verdict = FAIL if failed else INCONCLUSIVE if missing or unread or not left or ranks is None else PASS
-    return _result(evidence, EXITS, verdict, wanted, "; ".join(parts), "exits")
+    return evidence.result(EXITS, verdict, wanted, "; ".join(parts), "exits")
 
 
 def world_size(evidence: GateEvidence, expected: Expectations) -> RuleResult:
@@ -76,7 +75,7 @@ def world_size(evidence: GateEvidence, expected: Expectations) -> RuleResult:
         verdict, text = NOT_JUDGED, f"{text}; nobody said what to expect"
     else:
         verdict = PASS if sizes else INCONCLUSIVE
-    return _result(evidence, WORLD_SIZE, verdict, wanted, text, "log")
+    return evidence.result(WORLD_SIZE, verdict, wanted, text, "log")
 
 
 def device(evidence: GateEvidence, expected: Expectations) -> RuleResult:
@@ -84,9 +83,9 @@ def device(evidence: GateEvidence, expected: Expectations) -> RuleResult:
     told = sorted({line.device for line in evidence.evidence_lines if line.device is not None})
     seen = ", ".join(told) or "no evidence line tells it"
     if expected.device is None:
-        return _result(evidence, DEVICE, NOT_JUDGED, "not stated", seen, "log")
+        return evidence.result(DEVICE, NOT_JUDGED, "not stated", seen, "log")
     verdict = INCONCLUSIVE if not told else PASS if told == [expected.device] else FAIL
-    return _result(evidence, DEVICE, verdict, expected.device, seen, "log")
+    return evidence.result(DEVICE, verdict, expected.device, seen, "log")
 
 
 def hybridep(evidence: GateEvidence, expected: Expectations) -> RuleResult:
@@ -95,13 +94,12 @@ def hybridep(evidence: GateEvidence, expected: Expectations) -> RuleResult:
     asked = expected.hybridep
     if asked is None:
         if evidence.arguments is None:
-            return _result(evidence, HYBRIDEP, NOT_JUDGED, wanted, "no arguments tell whether it was asked for", "log")
+            return evidence.result(HYBRIDEP, NOT_JUDGED, wanted, "no arguments tell whether it was asked for", "log")
         asked = asks_for_hybridep(evidence.arguments.values) if evidence.arguments.complete else None
         if asked is None:
-            return _result(evidence, HYBRIDEP, INCONCLUSIVE, wanted, "the argument dump is torn", "log")
+            return evidence.result(HYBRIDEP, INCONCLUSIVE, wanted, "the argument dump is torn", "log")
     if not asked:
-        return _result(
-            evidence,
+        return evidence.result(
             HYBRIDEP,
             NOT_JUDGED,
             wanted,
@@ -109,12 +107,12 @@ def hybridep(evidence: GateEvidence, expected: Expectations) -> RuleResult:
             "log",
         )
     if not evidence.evidence_lines:
-        return _result(evidence, HYBRIDEP, INCONCLUSIVE, wanted, "configured only: no evidence line", "log")
+        return evidence.result(HYBRIDEP, INCONCLUSIVE, wanted, "configured only: no evidence line", "log")
     judged = [_dispatch(line) for line in evidence.evidence_lines]
     verdict = FAIL if FAIL in (v for v, _ in judged) else judged[-1][0]
     verdict = INCONCLUSIVE if verdict == PASS and any(v != PASS for v, _ in judged) else verdict
     text = next((why for v, why in judged if v == verdict), judged[-1][1])
-    return _result(evidence, HYBRIDEP, verdict, wanted, text if verdict != PASS else judged[-1][1], "log")
+    return evidence.result(HYBRIDEP, verdict, wanted, text if verdict != PASS else judged[-1][1], "log")
 
 
 def _dispatch(line: Evidence) -> tuple[str, str]:
@@ -140,33 +138,21 @@ def cuda_graphs(evidence: GateEvidence, expected: Expectations) -> RuleResult:
     counts = [line.cuda_graphs_captured for line in evidence.evidence_lines]
     captured = max((count for count in counts if count is not None), default=0)
     if captured > 0:
-        return _result(evidence, CUDA_GRAPHS, FAIL, wanted, f"{captured} captured", "log")
+        return evidence.result(CUDA_GRAPHS, FAIL, wanted, f"{captured} captured", "log")
     ends = [line for line in evidence.evidence_lines if line.when == "end" and line.cuda_graphs_captured is not None]
     if ends:
         verdict = PASS if None not in counts else INCONCLUSIVE
-        return _result(evidence, CUDA_GRAPHS, verdict, wanted, f"0 captured by step {ends[-1].iteration}", "log")
+        return evidence.result(CUDA_GRAPHS, verdict, wanted, f"0 captured by step {ends[-1].iteration}", "log")
     if evidence.evidence_lines:
-        return _result(evidence, CUDA_GRAPHS, INCONCLUSIVE, wanted, "no evidence line from the end", "log")
+        return evidence.result(CUDA_GRAPHS, INCONCLUSIVE, wanted, "no evidence line from the end", "log")
     off = expected.graphs_off
     if off is None and evidence.arguments is not None and evidence.arguments.complete:
         off = graphs_asked_off(evidence.arguments.values)
     dumped = evidence.arguments is not None
     verdict = INCONCLUSIVE if evidence.scope == RUN or (dumped and off is not True) else NOT_JUDGED
     seen = "no evidence line" + ("; the arguments leave them off" if off else "")
-    return _result(evidence, CUDA_GRAPHS, verdict, wanted, seen, "log")
+    return evidence.result(CUDA_GRAPHS, verdict, wanted, seen, "log")
 
 
 def _whole(text: Optional[str]) -> Optional[int]:
     return int(text) if text is not None and text.isdecimal() and len(text) < 12 else None
-
-
-def _result(
-    evidence: GateEvidence,
-    rule: str,
-    verdict: str,
-    expected: str,
-    seen: str,
-    place: str,
-    steps: Iterable[int] = (),
-) -> RuleResult:
-    return RuleResult(rule, verdict, expected, seen, tuple(steps), evidence.places.get(place, ""))

@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any
 
 from seatrial.report.decisions import BEGINNINGS, FINAL, since
+from seatrial.run.fields import at
 from seatrial.run.layout import RunFolder
 from seatrial.run.records import decode_float
 
@@ -96,8 +97,8 @@ def read_facts(folder: RunFolder) -> Facts:
     numbers = [number for number in attempts if isinstance(number, int)]
     return Facts(
         path=folder.path, recipe=str(spec.get("recipe", "")), kind=str(spec.get("kind", "")),
-        profile=str(_at(spec, "profile", "name") or ""), created=str(spec.get("created", "")),
-        host=str(_at(spec, "provenance", "host") or ""), total=_total(spec, steps), submitted=submitted,
+        profile=str(at(spec, "profile", "name") or ""), created=str(spec.get("created", "")),
+        host=str(at(spec, "provenance", "host") or ""), total=_total(spec, steps), submitted=submitted,
         attempt=max(numbers, default=None), group=str(spec.get("group") or "") or None, steps=tuple(steps),
         stepped_at=_modified(folder.metrics) if steps else None, decision=decision, ended=_ended(events),
         verdict=str(verdict["verdict"]) if verdict and str(verdict["time"]) >= str(started.get("time", "")) else None,
@@ -182,11 +183,5 @@ def _spec(path: Path) -> tuple[Mapping[str, Any], str]:
 
 def _total(spec: Mapping[str, Any], steps: list[dict[str, Any]]) -> int | None:
     """Return the target step: what the loop itself says, else the spec."""
-    said = steps[-1].get("of") if steps else _at(spec, "fields", "schedule.train_iters", "value")
+    said = steps[-1].get("of") if steps else at(spec, "fields", "schedule.train_iters", "value")
     return said if isinstance(said, int) else None
-
-
-def _at(data: Any, *keys: str) -> Any:
-    for key in keys:
-        data = data.get(key) if isinstance(data, Mapping) else None
-    return data

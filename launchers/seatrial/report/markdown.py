@@ -66,7 +66,7 @@ def validation_block(folder: RunFolder, now: float | None = None) -> str:
         lines += ["", "Rules that do not pass:", "", *failing]
     block = "\n".join(lines) + "\n"
     profile = read.spec.get("profile")
-    values = secrets.secrets_of(profile if isinstance(profile, dict) else {}, os.environ)
+    values = secrets.secrets_of(profile if isinstance(profile, dict) else {}, dict(os.environ))
     as_shown = {name: text(value) for name, value in values.items()}
     return secrets.without(secrets.without(block, values), as_shown)
 

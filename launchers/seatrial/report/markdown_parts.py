@@ -11,6 +11,7 @@ from seatrial.judge.rules import spans
 from seatrial.report.markdown_text import UNKNOWN, code, count, text
 from seatrial.run import records
 from seatrial.run.checkpoint import DELETED, check, list_checkpoints
+from seatrial.run.fields import at
 from seatrial.run.layout import RunFolder
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -23,13 +24,6 @@ _ARGUMENTS = (
 )  # fmt: skip
 _VERSIONS = (("megatron-core", "megatron_core"), ("torch", "torch"), ("CUDA", "cuda"),
              ("Transformer Engine", "transformer_engine"), ("Python", "python"))  # fmt: skip
-
-
-def at(data: Any, *keys: str) -> Any:
-    """Return what lies under ``keys``; None where anything on the way is missing or no mapping."""
-    for key in keys:
-        data = data.get(key) if isinstance(data, Mapping) else None
-    return data
 
 
 def what(spec: Mapping[str, Any]) -> str:

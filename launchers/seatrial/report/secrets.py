@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from seatrial.run.fields import at
+
 _SUFFIXES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
 _SHORTEST = 8  # a shorter value stands anywhere by chance
 _BLOCK = 1 << 20
@@ -15,9 +17,9 @@ _BLOCK = 1 << 20
 
 def named_by(profile: Mapping[str, Any]) -> list[str]:
     """Return the variables that a run is given by name: their values are on no record of ours."""
-    passed = _at(profile, "env", "pass")
-    tracker = _at(profile, "wandb", "key") if _at(profile, "wandb", "enabled") else None
-    names = [*(passed if isinstance(passed, list) else []), _at(profile, "notify", "webhook"), tracker]
+    passed = at(profile, "env", "pass")
+    tracker = at(profile, "wandb", "key") if at(profile, "wandb", "enabled") else None
+    names = [*(passed if isinstance(passed, list) else []), at(profile, "notify", "webhook"), tracker]
     return sorted({name for name in names if isinstance(name, str) and name})
 
 
@@ -75,9 +77,3 @@ def _in_stream(stream: BinaryIO, wanted: list[tuple[str, bytes]]) -> str | None:
                 return name
         rest = data[-keep:]
     return None
-
-
-def _at(data: Any, *keys: str) -> Any:
-    for key in keys:
-        data = data.get(key) if isinstance(data, Mapping) else None
-    return data

@@ -28,7 +28,7 @@ def share(folder: RunFolder, group: str, environment: Mapping[str, str] | None =
     cannot be read; a value of a secret in a file that would be opened. Where the file system fails in the middle, the
     run folder itself is as it was: it is changed last.
     """
-    environment = os.environ if environment is None else environment
+    environment = dict(os.environ) if environment is None else environment  # a plain one takes any name
     number = _group(group)
     found = _owned(folder)
     unknown = _no_secrets(folder, found, environment)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from seatrial.errors import SeatrialError
+from seatrial.run.fields import text, whole
 
 SCHEMA = 1
 LEAST_SPEED_TOLERANCE = 0.05  # one setting moves so far from run to run, and from release to release
@@ -84,8 +85,8 @@ def reference_of(data: Any, path: object = None) -> Reference:
         raise SeatrialError("neither a curve nor a speed", file=path, key="steps", rule="at least one of the two")
     return Reference(
         name=str(data.get("name") or "the reference"), steps=steps, rehearsal=data.get("rehearsal") is True,
-        arguments=_text(data.get("arguments")), gpu_type=_text(data.get("gpu_type")), gpus=_whole(data.get("gpus")),
-        tokens_per_step=_whole(data.get("tokens_per_step")), tokens_per_second_per_gpu=rate,
+        arguments=text(data.get("arguments")), gpu_type=text(data.get("gpu_type")), gpus=whole(data.get("gpus")),
+        tokens_per_step=whole(data.get("tokens_per_step")), tokens_per_second_per_gpu=rate,
         note=str(data.get("note") or ""),
     )  # fmt: skip
 
@@ -113,11 +114,3 @@ def _number(value: Any, key: str, path: object) -> Optional[float]:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
         raise SeatrialError("wrong value", file=path, key=key, value=value, rule="a number above 0")
     return float(value)
-
-
-def _whole(value: Any) -> Optional[int]:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _text(value: Any) -> Optional[str]:
-    return value if isinstance(value, str) else None

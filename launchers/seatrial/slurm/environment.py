@@ -14,8 +14,9 @@ What finds the cluster or proves who asks stays.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
+
+from seatrial.run.secret_names import is_secret
 
 _DROPPED = (
     "SLURM_", "SBATCH_", "SRUN_", "SALLOC_", "SQUEUE_", "SACCT_", "SCANCEL_", "SINFO_", "SCONTROL_",
@@ -27,8 +28,6 @@ _KEPT = frozenset({
 })  # fmt: skip
 # Set by Slurm for the outer allocation's GPUs; the new job gets its own, or none.
 _DEVICES = frozenset({"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK", "GPU_DEVICE_ORDINAL"})
-_SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|CREDENTIAL|_JWT$|_KEY$", re.IGNORECASE)
-_SHORTEST_SECRET = 8
 
 
 def scrubbed(environment: Mapping[str, str]) -> dict[str, str]:
@@ -48,11 +47,7 @@ def for_questions(environment: Mapping[str, str]) -> dict[str, str]:
 
 def secrets(environment: Mapping[str, str]) -> dict[str, str]:
     """Return name -> value of the variables whose names say that they are secret; short values are none."""
-    return {
-        name: value
-        for name, value in environment.items()
-        if len(value) >= _SHORTEST_SECRET and _SECRET_NAME.search(name) and not value.startswith("/")
-    }
+    return {name: value for name, value in environment.items() if is_secret(name, value)}
 
 
 def redacted(text: str, environment: Mapping[str, str]) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Optional
 
+from seatrial.judge.expectations import resume_from
 from seatrial.run import records
 from seatrial.run.sharing import make_folder
 from seatrial.supervise import classes
@@ -20,16 +21,9 @@ from seatrial.supervise.journal import Journal
 from seatrial.supervise.resume import Start
 
 
-def wanted(spec: Mapping[str, Any]) -> Optional[int]:
-    """Return the step whose checkpoint is to be loaded: the last save before the end; None where no check is asked."""
-    gate = spec.get("gate") or {}
-    earlier = [step for step in gate.get("save_steps") or [] if step < int(gate["steps"])]
-    return max(earlier, default=None) if gate.get("resume_check") else None
-
-
 def check_resume(job: Job) -> None:
     """Make the second pass of the gate that ``job`` has completed, unless it was made already or is not asked for."""
-    step = wanted(job.spec)
+    step = resume_from(job.spec.get("gate") or {})
     first = read_history(job.folder)
     if step is None or not first.records or first.records[-1].get("class") != classes.COMPLETE:
         return

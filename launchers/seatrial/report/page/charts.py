@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from seatrial.judge.history import AttemptRecord
 from seatrial.judge.records import LM_LOSS, StepRecord
+from seatrial.judge.rules import stretches
 from seatrial.report.page.columns import (
     GRAD_NORM,
     LEARNING_RATE,
@@ -18,9 +19,10 @@ from seatrial.report.page.columns import (
 )
 from seatrial.report.page.figures import Canvas, Chart, Line, Series, Span, toolbar
 from seatrial.report.page.markup import Markup, details, html, table, tag
-from seatrial.report.page.records import Run, listed, mappings, real, whole
+from seatrial.report.page.records import Run, listed, mappings, real
 from seatrial.report.page.timeline import class_of, tone_of
 from seatrial.report.status import number
+from seatrial.run.fields import whole
 
 
 def curves(run: Run, canvas: Canvas) -> Markup:
@@ -30,7 +32,7 @@ def curves(run: Run, canvas: Canvas) -> Markup:
     if not columns.steps:
         return tag("p", "No step is on record yet.")
     number_of = canvas.table(columns.to_json())
-    lines, spans = list(_attempt_lines(run)), [Span(a, b, "warn") for a, b in _stretches(run.curve.repeated)]
+    lines, spans = list(_attempt_lines(run)), [Span(a, b, "warn") for a, b in stretches(run.curve.repeated)]
     charts = [_losses(run, columns, canvas, number_of)]
     for anchor, title, column, robust in besides(run.rehearsal):
         if column in columns.values:
@@ -107,16 +109,6 @@ def _attempt_lines(run: Run) -> Iterator[Line]:
             why = "" if last is None else f" after {class_of(last)}"
             yield Line(record.step, f"attempt {record.attempt}{why}", "plain" if tone == "live" else tone)
         before = record
-
-
-def _stretches(steps: Sequence[int]) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
-    for step in steps:
-        if found and step <= found[-1][1] + 1:
-            found[-1] = (found[-1][0], step)
-        else:
-            found.append((step, step))
-    return found
 
 
 def _says(columns: Columns, name: str) -> str:

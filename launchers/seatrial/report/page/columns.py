@@ -12,6 +12,8 @@ from statistics import median
 from typing import Any
 
 from seatrial.judge.records import LM_LOSS, StepRecord
+from seatrial.judge.rules import stretches
+from seatrial.judge.speed import tokens_per_second
 
 MOST_VALUES = 700_000  # of a page: 3.7 MB as base64
 _MOST_LOSSES = 12
@@ -65,7 +67,7 @@ def columns_of(
     losses = list(names)[:_MOST_LOSSES]
     readers: dict[str, Callable[[StepRecord], float | None]] = {name: _loss(name) for name in losses} | {
         GRAD_NORM: lambda one: one.grad_norm, LEARNING_RATE: lambda one: one.learning_rate,
-        STEP_TIME: lambda one: one.step_time_ms, TOKENS: lambda one: _rate(one, gpus, sequence_length),
+        STEP_TIME: lambda one: one.step_time_ms, TOKENS: lambda one: tokens_per_second(one, gpus, sequence_length),
     }  # fmt: skip
     return made([one.step for one in kept], {name: [read(one) for one in kept] for name, read in readers.items()}, most)
 
@@ -93,13 +95,8 @@ def encoded(values: Iterable[float]) -> str:
 
 
 def steps_words(steps: Iterable[int], most: int = 12) -> str:
-    """Return ascending steps for people, of many the first: ``4-7, 9 and 12 more``."""
-    spans: list[list[int]] = []
-    for step in steps:
-        if spans and step == spans[-1][1] + 1:
-            spans[-1][1] = step
-        else:
-            spans.append([step, step])
+    """Return steps for people, of many the first: ``4-7, 9 and 12 more``."""
+    spans = stretches(steps)
     words = ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in spans[:most])
     left = sum(b - a + 1 for a, b in spans[most:])
     return f"{words} and {left} more" if left else words
@@ -107,13 +104,6 @@ def steps_words(steps: Iterable[int], most: int = 12) -> str:
 
 def _loss(name: str) -> Callable[[StepRecord], float | None]:
     return lambda one: one.losses.get(name)
-
-
-def _rate(one: StepRecord, gpus: int | None, sequence_length: int | None) -> float | None:
-    time, samples = one.step_time_ms, one.global_batch_size
-    if not gpus or not sequence_length or not samples or time is None or not 0 < time < math.inf:
-        return None
-    return samples * sequence_length / (time / 1000) / gpus
 
 
 def _is_odd(value: float | None) -> bool:

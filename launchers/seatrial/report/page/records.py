@@ -15,6 +15,7 @@ from seatrial.judge.records import EvaluationRecord, StepRecord
 from seatrial.judge.run_goodput import Goodput, run_goodput
 from seatrial.report.facts import Facts, read_facts
 from seatrial.report.secrets import secrets_of, without
+from seatrial.run.fields import at, mapping, whole
 from seatrial.run.layout import RunFolder
 from seatrial.run.records import read_object
 
@@ -144,18 +145,6 @@ def attempt_to(read: Callable[[], T]) -> T | None:
         return None
 
 
-def at(data: Any, *keys: str) -> Any:
-    """Return what lies under the keys; None where one of them is not there."""
-    for key in keys:
-        data = data.get(key) if isinstance(data, Mapping) else None
-    return data
-
-
-def mapping(data: Any) -> Mapping[str, Any]:
-    """Return a mapping; an empty one where ``data`` is none."""
-    return data if isinstance(data, Mapping) else {}
-
-
 def mappings(data: Any) -> list[Mapping[str, Any]]:
     """Return the mappings of a list; none where ``data`` is no list."""
     return [one for one in listed(data) if isinstance(one, Mapping)]
@@ -164,11 +153,6 @@ def mappings(data: Any) -> list[Mapping[str, Any]]:
 def listed(data: Any) -> list[Any]:
     """Return a list; an empty one where ``data`` is none."""
     return data if isinstance(data, list) else []
-
-
-def whole(value: Any) -> int | None:
-    """Return a whole number; None for anything else."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def real(value: Any) -> float | None:

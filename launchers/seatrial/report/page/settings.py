@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from seatrial.report.page.markup import Markup, code, details, facts, html, table, tag
-from seatrial.report.page.records import Run, at, listed, mapping
+from seatrial.report.page.records import Run, listed
+from seatrial.run.fields import at, mapping
+from seatrial.run.secret_names import is_secret
 
-_SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|CREDENTIAL|_JWT$|_KEY$", re.IGNORECASE)
-_SHORTEST_SECRET = 8
+_SECRET = "not shown: a secret"
 _LONGEST = 2000  # characters of a value
 
 
@@ -50,7 +50,7 @@ def environment_part(run: Run) -> Markup:
     """Return the variables that ranks get; of those that the submitting shell passes, and of secrets, only names."""
     passed = [str(name) for name in listed(at(run.spec, "profile", "env", "pass"))]
     rows = [
-        [tag("th", code(name), scope="row"), code(_value(value)) if _may_show(name, value) else "not shown: a secret"]
+        [tag("th", code(name), scope="row"), _SECRET if is_secret(name, str(value)) else code(_value(value))]
         for name, value in sorted(mapping(run.spec.get("environment")).items()) if name not in passed
     ]  # fmt: skip
     rows += [
@@ -137,13 +137,7 @@ def _flat(data: Mapping[str, Any], head: str = "") -> Iterator[tuple[str, Any]]:
         if isinstance(value, Mapping) and value and name.count(".") < 8:
             yield from _flat(value, f"{name}.")
         else:
-            yield name, value if _may_show(str(key), value) else "not shown: a secret"
-
-
-def _may_show(name: str, value: Any) -> bool:
-    """Tell whether a value may stand on a page; names and paths of secrets may."""
-    text = str(value)
-    return len(text) < _SHORTEST_SECRET or not _SECRET_NAME.search(name) or text.startswith("/")
+            yield name, _SECRET if is_secret(str(key), str(value)) else value
 
 
 def _size(run: Run) -> str | None:

@@ -9,7 +9,8 @@ from seatrial.judge import verdict as words
 from seatrial.report.page.columns import Columns, steps_words
 from seatrial.report.page.figures import Canvas, Chart, Series
 from seatrial.report.page.markup import Markup, code, details, html, table, tag
-from seatrial.report.page.records import Run, at, listed, mapping, mappings, real, whole
+from seatrial.report.page.records import Run, listed, mappings, real
+from seatrial.run.fields import at, mapping, whole
 
 _TONES = {words.PASS: "good", words.FAIL: "bad", words.INCONCLUSIVE: "warn", "same": "good", "different": "bad",
           "incomplete": "warn"}  # fmt: skip
