@@ -20,7 +20,7 @@ _NO_LIMIT_MINUTES = 10 * 365 * 24 * 60  # submitit knows no job without a limit
 def submit_local(run_folder: Path, minutes: int | None) -> submitit.Job[None]:
     """Start the supervisor of ``run_folder`` as a submitit job with a limit of ``minutes``, None for none; return it.
 
-    The job goes on when this process ends, and Ctrl-C here does not reach it.
+    The job goes on when this process ends; Ctrl-C here does not reach it, nor the end of the terminal.
     """
     import submitit
 
@@ -36,15 +36,16 @@ def submit_local(run_folder: Path, minutes: int | None) -> submitit.Job[None]:
 
 @contextlib.contextmanager
 def _own_session() -> Iterator[None]:
-    """Have children started inside ignore the terminal's Ctrl-C (an ignored signal stays ignored across exec)."""
+    """Have children started inside ignore the terminal's Ctrl-C and its end (ignored signals stay so across exec)."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGHUP)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager
