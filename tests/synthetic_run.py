@@ -15,6 +15,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Optional, cast
 
+from seatrial.judge.evidence import required_losses
+from seatrial.judge.expectations import resume_from
 from seatrial.run import records
 from seatrial.run.layout import RunFolder
 from seatrial.slurm.admission import Admission
@@ -23,7 +25,6 @@ from seatrial.spec.provenance import Source
 from seatrial.spec.resolve import resolve
 from seatrial.supervise import exit_codes, main, policy
 from seatrial.supervise.carry import End
-from seatrial.supervise.resume_check import wanted
 from tests.synthetic_attempt import JOB, Attempt, Plan
 from tests.synthetic_endings import Ending
 from tests.synthetic_steps import Curve
@@ -81,7 +82,13 @@ class Run:
         self.ranks = int(self.spec["world_size"])
         rates = (fields["lr"], fields["min_lr"], max(1, int(fields["lr_warmup_iters"])))
         self.curve = Curve(
-            steps, 4800 if self.gate else steps, int(fields["global_batch_size"]), self.ranks, rates, seed
+            steps,
+            4800 if self.gate else steps,
+            int(fields["global_batch_size"]),
+            self.ranks,
+            rates,
+            seed,
+            required_losses(fields),
         )
         self.steps, self.now = steps, BEGAN
         self.pool = [f"gb200-{number:03d}" for number in range(1, int(self.spec["profile"]["nodes"]) + 9)]
@@ -169,7 +176,7 @@ class Run:
 
     def check_resume(self) -> None:
         """Make the second pass of a gate: from an earlier checkpoint to the end again, into a root of its own."""
-        step = wanted(self.spec)
+        step = resume_from(self.spec["gate"])
         if step is None:
             return
         self.event("resume_check_started", step=step)

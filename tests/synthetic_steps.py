@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -30,14 +30,15 @@ class Curve:
     """Losses and gradients of every step, the same however often it is made.
 
     ``whole``: the steps after which the loss is down; a gate makes the first of them only. ``samples``: a step's global
-    batch. ``rates``: most and least learning rate, steps of warm-up.
+    batch. ``rates``: most and least learning rate, steps of warm-up. ``names``: of the losses that lines print.
     """
 
     def __init__(
-        self, steps: int, whole: int, samples: int, gpus: int, rates: tuple[float, float, int], seed: int
+        self, steps: int, whole: int, samples: int, gpus: int, rates: tuple[float, float, int], seed: int,
+        names: Sequence[str],
     ) -> None:  # fmt: skip
         dice = random.Random(seed)
-        self.steps, self._samples, self._gpus, self._rates = steps, samples, gpus, rates
+        self.steps, self._samples, self._gpus, self._rates, self._names = steps, samples, gpus, rates, names
         self._loss, self._grad = [math.nan], [math.nan]
         width = max(1.5, whole / 800)
         for step in range(1, steps + 1):
@@ -61,7 +62,7 @@ class Curve:
                 step=step, of=self.steps, attempt=number, consumed_samples=step * self._samples,
                 step_time_ms=round(seconds * 1000, 1), tflops_per_gpu=round(TERAFLOPS / seconds / self._gpus, 1),
                 learning_rate=self._rate(step), global_batch_size=self._samples,
-                losses={"lm loss": self._loss[step], "seq_load_balancing_loss": _printed(1 + 0.3 / step)},
+                losses={name: self._loss_of(name, step) for name in self._names},
                 loss_scale=1.0, grad_norm=self._grad[step], skipped=0, nan=0,
             )  # fmt: skip
             printed = record
@@ -70,6 +71,11 @@ class Curve:
                 record = recover_second_step(before, printed)
             before = record
             yield Step(record, printed, seconds)
+
+    def _loss_of(self, name: str, step: int) -> float:
+        if name == "lm loss":
+            return self._loss[step]
+        return _printed(1 + 0.3 / step if "balancing" in name else self._loss[step] * 1.05)
 
     def _seconds(self, place: int, dice: random.Random) -> float:
         if place == 0:

@@ -105,7 +105,7 @@ def test_a_group_stands_for_its_runs(tmp_path: Path) -> None:
 
 
 def test_reference_of_a_run(tmp_path: Path) -> None:
-    folder, file = run(tmp_path / "runs", "aa-1", 100, same={"arguments": "abc"}), tmp_path / "r.json"
+    folder, file = run(tmp_path / "runs", "aa-1", 100, curve="abc"), tmp_path / "r.json"
     done = verb("reference", str(folder), str(file), "--note", "the first one")
     assert done.returncode == 0, done.stderr
     assert "100 steps" in done.stdout

@@ -11,7 +11,7 @@ import typer
 
 from seatrial.cli import complete
 from seatrial.cli.options import JsonFlag, RunsOption
-from seatrial.cli.runs import find_run, runs_folders
+from seatrial.cli.runs import find_runs, runs_folders
 from seatrial.errors import SeatrialError
 
 if TYPE_CHECKING:
@@ -60,7 +60,11 @@ def compare(
         raise SeatrialError("one run is nothing to compare", value=runs[0], rule="two or more runs, groups or logs")
     data = compare_curves([read_curve(path) for path in paths], tolerance)
     if html is not None:
-        _write_page(html, data)
+        from seatrial.cli.report import write_page
+        from seatrial.report.page import compare_page
+
+        write_page(html, compare_page(data))
+        typer.echo(f"page: {html}", err=True)
     if as_json:
         typer.echo(json.dumps(data, indent=2, allow_nan=False))
     else:
@@ -105,17 +109,7 @@ def find_curves(name: str, folder: Path | None) -> list[Path]:
     path = Path(name).expanduser()
     if name and path.exists():
         return [path]
-    from seatrial.run.groups import find_group
-
-    folders = runs_folders(folder)
-    group = find_group(name, folders)
-    if group is None or name not in (group.id, group.name):
-        try:
-            return [find_run(name, folders).path]
-        except SeatrialError:
-            if group is None:
-                raise
-    return [run.folder for run in group.runs]
+    return [run.path for run in find_runs(name, runs_folders(folder)).runs]
 
 
 def _tolerance(
@@ -137,13 +131,6 @@ def _tolerance(
     if exact:
         bands = {"relative": 0.0, "absolute": 0.0}
     return Tolerance(window=window, first=first, last=last, losses=tuple(losses or ()), **bands)
-
-
-def _write_page(file: Path, data: dict[str, object]) -> None:
-    from seatrial.report.page import compare_page
-
-    _write(file, compare_page(data))
-    typer.echo(f"page: {file}", err=True)
 
 
 def _write(file: Path, text: str) -> None:

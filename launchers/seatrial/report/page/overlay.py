@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from seatrial.judge.records import LM_LOSS
 from seatrial.report.page.charts import besides
-from seatrial.report.page.columns import Columns
+from seatrial.report.page.columns import Columns, steps_words
 from seatrial.report.page.figures import Canvas, Chart, Line, Series
 from seatrial.report.page.markup import Markup, tag
 
@@ -41,10 +41,16 @@ def overlay(canvas: Canvas, runs: Sequence[Overlaid], rehearsal: bool, lines: Se
 
 
 def gaps(runs: Sequence[Overlaid]) -> Markup:
-    """Return in words where curves have gaps."""
+    """Return in words where curves have gaps, and which are thinned."""
     said = [
-        tag("li", tag("strong", f"{run.name}: {name} is not finite", class_="bad"), f" at {len(found)} steps.")
+        tag("li", tag("strong", f"{run.name}: {name} is not finite", class_="bad"),
+            f" at {len(found)} steps: {steps_words(step for step, _ in found)}.")
         for run in runs for name, found in run.columns.not_finite.items()
+    ]  # fmt: skip
+    said += [
+        tag("li", f"{run.name}: {run.columns.shown} of {run.columns.of} steps are drawn; each stretch that is left out "
+            "shows its least and its greatest loss.")
+        for run in runs if run.columns.shown < run.columns.of
     ]  # fmt: skip
     said += [
         tag("li", tag("strong", f"{run.name}: no record", class_="bad"), f" of the steps {run.columns.missing()}.")
