@@ -45,6 +45,7 @@ def test_the_second_pass_trains_as_the_first_did(tmp_path: Path) -> None:
     assert again.returncode == 0 and json.loads(again.stdout)["rules"] == verdict["rules"]
 
 
+@pytest.mark.campaign
 def test_a_second_pass_that_begins_again_fails_the_gate(tmp_path: Path) -> None:
     program = tmp_path / "python"
     program.write_text(BROKEN.format(python=sys.executable, sources=str(SOURCES), how="from scratch"))

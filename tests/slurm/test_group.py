@@ -84,6 +84,7 @@ def sail(cluster: Cluster, root: Path, steps: int, *settings: tuple[str, str]) -
 
 
 @pytest.mark.train
+@pytest.mark.campaign
 def test_a_crash_in_one_leaves_two_whole_curves(on_cluster: Cluster, tmp_path: Path) -> None:
     _, qwen = sail(on_cluster, tmp_path, 16)
     assert [one["class"] for one in voyages.attempts(qwen)] == ["complete"]

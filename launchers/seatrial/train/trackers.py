@@ -134,7 +134,7 @@ class Teller:
         wandb.log, wandb.config, wandb.finish = self.log, self, self.finish
         self._report, self._seconds = report, seconds
         self._calls: queue.Queue[Callable[[], object] | None] = queue.Queue(_MOST_WAITING)
-        self._failed = False
+        self._failed, self._failing = False, threading.Lock()
         self._thread = threading.Thread(target=self._work, name="seatrial-wandb", daemon=True)
         self._thread.start()
 
@@ -175,9 +175,10 @@ class Teller:
                 self._fail(f"the rest is not logged: {_words(error)}")
 
     def _fail(self, what: str) -> None:
-        if not self._failed:
-            self._failed = True
-            self._report.trouble(what)
+        with self._failing:
+            if not self._failed:
+                self._report.trouble(what)
+                self._failed = True  # from here on nobody waits for the thread, and the process may end
 
 
 def give_up(wandb: Any) -> None:
