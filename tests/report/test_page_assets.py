@@ -30,7 +30,7 @@ def test_it_is_the_version_that_pages_name() -> None:
     assert {path.name for path in (ASSETS / "uplot").iterdir()} == set(PUBLISHED)
 
 
-@pytest.mark.parametrize("name", ["page.js", "page.css", "dark.css"])
+@pytest.mark.parametrize("name", ["data.js", "charts.js", "controls.js", "page.css", "dark.css"])
 def test_no_asset_of_ours_names_an_address_or_loads_a_thing(name: str) -> None:
     assert not re.search(r"//[a-z]|url\(|@import|fetch\(|XMLHttpRequest|import\(|WebSocket|sendBeacon", asset(name))
 

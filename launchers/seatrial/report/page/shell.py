@@ -14,6 +14,7 @@ from seatrial.report.page.figures import Canvas
 from seatrial.report.page.markup import Markup, embedded, html, section, tag
 
 UPLOT_VERSION = "1.6.32"
+_PROGRAM = ("data.js", "charts.js", "controls.js")
 _ASSETS = files(__package__) / "assets"
 
 
@@ -32,7 +33,7 @@ def document(title: str, head: Markup, parts: Sequence[Part], canvas: Canvas) ->
     Its policy lets no script run but its own two, by their hashes, and nothing be loaded from anywhere.
     """
     shown = [part for part in parts if part.body]
-    scripts = [_uplot(), asset("page.js")]
+    scripts = [_uplot(), _program()]
     policy = "; ".join([
         "default-src 'none'", "style-src 'unsafe-inline'", "img-src data:", "base-uri 'none'", "form-action 'none'",
         f"script-src {' '.join(map(_hash, scripts))}",
@@ -66,6 +67,11 @@ def document(title: str, head: Markup, parts: Sequence[Part], canvas: Canvas) ->
 def asset(name: str) -> str:
     """Return the text of a file of ``assets/``."""
     return (_ASSETS / name).read_text(encoding="utf-8")
+
+
+def _program() -> str:
+    """Return the page's own script: its parts share one scope, and nothing outside."""
+    return "\n".join(['"use strict";', "(() => {", *map(asset, _PROGRAM), "})();"])
 
 
 def _uplot() -> str:
