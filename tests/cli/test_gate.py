@@ -37,7 +37,8 @@ def evidence(folder: RunFolder) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("recipe", "moe", "losses"),
     [
-        (NANO, True, {"lm loss", "seq_load_balancing_loss"}),
+        # `make gate`, which a test of the docs runs, is this one with a resume check.
+        pytest.param(NANO, True, {"lm loss", "seq_load_balancing_loss"}, marks=pytest.mark.campaign),
         ("qwen35_35b_a3b_gb200", True, {"lm loss", "mtp_1 loss", "global_load_balancing_loss"}),
         ("qwen35_9b_gb200", False, {"lm loss", "mtp_1 loss"}),
     ],
@@ -85,6 +86,7 @@ def test_ctrl_c_stops_following_and_not_the_run(tmp_path: Path) -> None:
     assert (record["stop"], record["last_step"]) == (None, 4)
 
 
+@pytest.mark.campaign  # on the real Slurm it runs each time
 def test_nano_at_eight_ranks_with_ep8(tmp_path: Path) -> None:
     verdict, folder = gate(NANO, tmp_path / "runs", "profile.gpus_per_node=8", "parallel.expert_model_parallel_size=8")
     assert verdict["verdict"] == "PASS"
