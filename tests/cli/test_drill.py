@@ -128,7 +128,8 @@ def broken(root: Path, runs: Path, how: str) -> tuple[int, dict[str, Any], RunFo
 
 
 @pytest.mark.train
-@pytest.mark.parametrize("how", ["weights", pytest.param("data", marks=pytest.mark.campaign)])
+@pytest.mark.campaign
+@pytest.mark.parametrize("how", ["weights", "data"])
 def test_a_resumed_run_that_trains_otherwise_fails_its_drill(runs: Path, tmp_path: Path, how: str) -> None:
     _, verdict, folder = broken(tmp_path, runs, how)
     told = rules(verdict)

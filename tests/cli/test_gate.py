@@ -40,7 +40,7 @@ def evidence(folder: RunFolder) -> dict[str, Any]:
         # `make gate`, which a test of the docs runs, is this one with a resume check.
         pytest.param(NANO, True, {"lm loss", "seq_load_balancing_loss"}, marks=pytest.mark.campaign),
         ("qwen35_35b_a3b_gb200", True, {"lm loss", "mtp_1 loss", "global_load_balancing_loss"}),
-        ("qwen35_9b_gb200", False, {"lm loss", "mtp_1 loss"}),
+        pytest.param("qwen35_9b_gb200", False, {"lm loss", "mtp_1 loss"}, marks=pytest.mark.campaign),
     ],
 )
 def test_every_recipe_passes_its_rehearsed_gate(recipe: str, moe: bool, losses: set[str], tmp_path: Path) -> None:
@@ -70,12 +70,12 @@ def test_ctrl_c_stops_following_and_not_the_run(tmp_path: Path) -> None:
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not list(tmp_path.glob("*/attempts/000/plan.json")):
         assert time.monotonic() < deadline
         time.sleep(0.1)
     os.killpg(following.pid, signal.SIGINT)
-    said, _ = following.communicate(timeout=30)
+    said, _ = following.communicate(timeout=600)
     assert following.returncode == 130, said
     assert "the run goes on" in said
     folder = RunFolder(next(tmp_path.iterdir()))

@@ -192,7 +192,7 @@ def live(tmp_path: Path) -> Iterator[Group]:
 
     until(lambda: all(f"{recipe}: step 1/3000" in said() for recipe in (NANO, QWEN)), "both make steps")
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=30) == 130
+    assert process.wait(timeout=600) == 130
     group = group_of(tmp_path / "runs")
     assert f"the runs go on: seatrial status {group.id}" in said()
     yield group

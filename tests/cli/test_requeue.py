@@ -94,7 +94,7 @@ def test_on_a_terminal_it_asks_before_steps_are_trained_again(run: RunFolder) ->
     command = [*COMMAND, "requeue", str(run.path), "--from-step", "1"]
     asking = subprocess.Popen(command, cwd=REPO, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     os.write(ours, b"n\n")
-    said, _ = asking.communicate(timeout=60)
+    said, _ = asking.communicate(timeout=600)
     os.close(ours)
     os.close(theirs)
     assert b"checkpoints 2, 3 are set aside, and the steps after 1 trained again?" in said

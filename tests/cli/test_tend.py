@@ -36,7 +36,7 @@ def two_at_once(folder: RunFolder) -> list[str]:
         subprocess.Popen([sys.executable, "-c", AT_ONCE, str(folder.path)], cwd=REPO, stdout=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
-    return [process.communicate(timeout=120)[0].strip() for process in both]
+    return [process.communicate(timeout=600)[0].strip() for process in both]
 
 
 def events(folder: RunFolder, name: str) -> list[dict[str, Any]]:

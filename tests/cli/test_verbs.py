@@ -216,7 +216,7 @@ def running(tmp_path: Path) -> Iterator[RunFolder]:
 
 def test_stop_saves_and_says_so(running: RunFolder) -> None:
     row = rows(str(running.path))[running.path.name]
-    assert (row["state"], row["source"], row["total"]) == ("RUNNING", "process", 1000)
+    assert (row["state"], row["source"], row["total"]) == ("RUNNING", "process", 10_000)
     assert row["step"] >= 1
     assert row["eta_seconds"] > 0
     done = verb("stop", str(running.path))
@@ -329,7 +329,7 @@ class Terminal:
         os.close(inner)
         self.text = ""
 
-    def until(self, text: str, patience: float = 30) -> None:
+    def until(self, text: str, patience: float = 600) -> None:
         end = time.monotonic() + patience
         while text not in self.text:
             assert time.monotonic() < end, f"no {text!r} in {self.text[-2000:]!r}"
@@ -341,13 +341,13 @@ class Terminal:
 
     def end(self) -> int:
         """Wait for the command's end, reading on; return its exit code."""
-        end = time.monotonic() + 60
+        end = time.monotonic() + 600
         while self.process.poll() is None or select.select([self.master], [], [], 0)[0]:
             assert time.monotonic() < end, self.text[-2000:]
             if select.select([self.master], [], [], 0.1)[0] and not self._read():
                 break
         os.close(self.master)
-        return self.process.wait(30)
+        return self.process.wait(600)
 
     def _read(self) -> bool:
         try:
@@ -362,7 +362,7 @@ class Terminal:
 def test_leaving_watch_leaves_the_run_running(keys: bytes, code: int, running: RunFolder) -> None:
     before = supervisor(running.path, look())
     terminal = Terminal("watch", str(running.path))
-    terminal.until("/1000")
+    terminal.until("/10000")
     terminal.until("RUNNING")
     terminal.type(keys)
     assert terminal.end() == code
@@ -374,7 +374,7 @@ def test_leaving_watch_leaves_the_run_running(keys: bytes, code: int, running: R
 
 def test_watch_on_a_terminal_ends_with_the_run(running: RunFolder) -> None:
     terminal = Terminal("watch", str(running.path))
-    terminal.until("/1000")
+    terminal.until("/10000")
     assert verb("stop", str(running.path)).returncode == 0
     assert terminal.end() in (1, 3)
     assert "asked to stop" in terminal.text

@@ -42,13 +42,13 @@ record = {{"schema": 1, "rank": rank, "code": 0, "how": "exit", "message": None}
 def verb(*words: str, cwd: Path = REPO, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run ``seatrial`` in a process of its own, without a terminal."""
     return subprocess.run(
-        [*COMMAND, *words], cwd=cwd, env=os.environ | environment, capture_output=True, text=True, timeout=120,
+        [*COMMAND, *words], cwd=cwd, env=os.environ | environment, capture_output=True, text=True, timeout=600,
         stdin=subprocess.DEVNULL,
     )  # fmt: skip
 
 
 def start(
-    root: Path, *, steps: int = 1000, pace: float = 0.05, saves: bool = True, stops: bool = True, trains: bool = False
+    root: Path, *, steps: int = 10_000, pace: float = 0.05, saves: bool = True, stops: bool = True, trains: bool = False
 ) -> RunFolder:
     """Start a local gate of ``steps`` steps; return once its first step is on record. ``trains``: with real ranks."""
     settings = {
@@ -71,7 +71,7 @@ def start(
     return folder
 
 
-def until(holds: Callable[[], Any], what: str, patience: float = 60) -> Any:
+def until(holds: Callable[[], Any], what: str, patience: float = 600) -> Any:
     """Poll until ``holds()`` is true; return what it gave."""
     end = time.monotonic() + patience
     while not (value := holds()):

@@ -14,12 +14,12 @@ from tests.slurm import voyages
 from tests.slurm.fleet import Sea
 from tests.slurm.voyages import SAVES, STEPS
 
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.train, pytest.mark.campaign]  # tests/supervise/test_hang.py is the same without Slurm
 STEP, LIMIT = 30, 8
 LOOK = 4.0  # a look takes 0.1 s; this machine has other work, too
 
 
-@pytest.mark.parametrize("how", ["stop", pytest.param("loop", marks=pytest.mark.campaign)])
+@pytest.mark.parametrize("how", ["stop", "loop"])
 def test_a_rank_that_stands_still(cluster: Cluster, calm: RunFolder, tmp_path: Path, how: str) -> None:
     sea = Sea(cluster, tmp_path, calm)
     fault = {"rank": 1, "step": STEP, "how": how}

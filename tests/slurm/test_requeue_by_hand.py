@@ -38,7 +38,7 @@ def failed(cluster: Cluster, root: Path, saved: tuple[int, ...] = ()) -> RunFold
 
 
 def requeue(folder: RunFolder, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, str(folder.path), *words], cwd=REPO, capture_output=True, text=True, timeout=120)
+    return subprocess.run([*COMMAND, str(folder.path), *words], cwd=REPO, capture_output=True, text=True, timeout=600)
 
 
 def events(folder: RunFolder, name: str) -> list[dict[str, Any]]:
@@ -78,7 +78,7 @@ def test_two_at_once_give_one_job(on_cluster: Cluster, tmp_path: Path) -> None:
             subprocess.Popen([*COMMAND, str(folder.path)], cwd=REPO, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             for _ in range(2)
         ]
-        said = [process.communicate(timeout=120)[0].decode() for process in both]
+        said = [process.communicate(timeout=600)[0].decode() for process in both]
         queued = on_cluster.run("squeue", "--noheader", f"--name={folder.path.name}", "--format=%A").stdout.split()
         assert queued == [number(folder)], said
         assert len(events(folder, "submitted")) == 2

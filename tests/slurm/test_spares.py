@@ -89,7 +89,8 @@ def test_the_batch_host_dies_and_the_watch_on_another_node_brings_the_job_back(
     assert host not in after["nodes"]
 
 
-@pytest.mark.parametrize("how", ["gives no answer", pytest.param("says so", marks=pytest.mark.campaign)])
+@pytest.mark.campaign
+@pytest.mark.parametrize("how", ["gives no answer", "says so"])
 def test_a_node_that_fails_its_preflight_costs_no_attempt(
     cluster: Cluster, tmp_path: Path, calm: RunFolder, how: str
 ) -> None:

@@ -42,7 +42,7 @@ def two_at_once(folder: RunFolder, cluster: Cluster) -> list[str]:
     words = [sys.executable, "-c", AT_ONCE, str(folder.path)]
     environment = os.environ | cluster.environment()
     both = [subprocess.Popen(words, cwd=REPO, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    return [process.communicate(timeout=120)[0].strip() for process in both]
+    return [process.communicate(timeout=600)[0].strip() for process in both]
 
 
 def numbers(cluster: Cluster, folder: RunFolder) -> list[str]:

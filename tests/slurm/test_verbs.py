@@ -115,7 +115,7 @@ def here(folder: Path, steps: int) -> list[str]:
 
 
 def test_a_gate_here(on_cluster: Cluster, tmp_path: Path) -> None:
-    done = subprocess.run(here(tmp_path, 4), capture_output=True, text=True, timeout=120)
+    done = subprocess.run(here(tmp_path, 4), capture_output=True, text=True, timeout=600)
     (folder,) = map(RunFolder, (tmp_path / "runs").iterdir())
     assert done.returncode in (1, 3), done.stdout + done.stderr
     assert "step 4/4" in done.stdout
@@ -138,7 +138,7 @@ def test_ctrl_c_saves_a_gate_here(on_cluster: Cluster, tmp_path: Path) -> None:
         sent = next(e for e in records.read_lines(run.events) if e["event"] == "submitted")
         parent = int(Path(f"/proc/{sent['pid']}/stat").read_text().rsplit(")", 1)[1].split()[1])
         os.kill(parent, signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=600)
     assert "asked to save and end" in err, out + err
     record = records.read_json(run.attempt(0).record)
     assert record["stop"] == "SIGINT"
