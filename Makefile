@@ -56,8 +56,8 @@ benchmarks: $(READY)
 	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 schema: $(READY)
-	$(BIN)/python -W ignore -m seatrial.train.argument_schema > /tmp/seatrial-schema.$$$$ 2>/dev/null \
-	  && mv /tmp/seatrial-schema.$$$$ launchers/seatrial/spec/schemas/megatron-core-0.19.2.json
+	for python in $(BIN)/python $$($(BIN)/python -m tests.environments.build megatron-core-0.18); do \
+	  $$python -W ignore -m seatrial.train.argument_schema launchers/seatrial/spec/schemas 2> /dev/null || exit 1; done
 
 golden: $(READY)
 	SEATRIAL_WRITE_GOLDEN=1 $(BIN)/python -m pytest -q tests/spec/test_golden.py tests/slurm_room/test_script.py
@@ -67,4 +67,4 @@ lock: $(READY)
 	  --no-emit-trusted-host --no-emit-options --allow-unsafe --extra train --extra dev --output-file requirements.lock pyproject.toml
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-* build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

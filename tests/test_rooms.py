@@ -24,7 +24,7 @@ ROOMS: dict[str, tuple[set[str], set[str]]] = {
         {"torch", "megatron", "packaging", "deep_ep", "transformer_engine", "mamba_ssm", "causal_conv1d", "fla"}
         | {"wandb"},
     ),
-    "spec": ({"data"}, LOGIN),
+    "spec": ({"data", "run"}, LOGIN),
     "check": ({"spec", "data", "run"}, LOGIN),
     "slurm": ({"spec", "check", "data", "run", "supervise"}, LOGIN),
     "report": ({"check", "spec", "run", "judge"}, LOGIN),

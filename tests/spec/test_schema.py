@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from seatrial.errors import SeatrialError
+from seatrial.spec import schema
+from seatrial.spec.arguments import arguments
+from seatrial.spec.profile import MegatronCore
+from seatrial.spec.recipe import recipe_names
+from seatrial.spec.resolve import resolve
 from seatrial.spec.schema import load_schema
 
 SCHEMA = load_schema()
@@ -78,8 +83,52 @@ def test_unknown_keys_name_the_nearest(key: str, fix: str) -> None:
 
 @pytest.mark.train
 def test_the_shipped_snapshot_is_the_installed_megatron(tmp_path: Any) -> None:
-    from seatrial.spec import schema
     from seatrial.train.argument_schema import snapshot
 
-    shipped = json.loads((schema._FOLDER / f"megatron-core-{schema.DEFAULT_VERSION}.json").read_text())
-    assert json.loads(json.dumps(snapshot())) == shipped
+    found = json.loads(json.dumps(snapshot()))
+    assert found == json.loads((schema._FOLDER / f"megatron-core-{found['megatron_core']}.json").read_text())
+
+
+def test_every_release_that_a_profile_may_name_has_its_snapshot() -> None:
+    shipped = {path.stem.removeprefix("megatron-core-") for path in schema._FOLDER.glob("*.json")}
+    assert shipped == set(schema.VERSIONS) == set(get_args(MegatronCore))
+    assert all(load_schema(version).version == version for version in schema.VERSIONS)
+
+
+OLDER = load_schema("0.18.2")
+
+
+def test_an_older_release_has_its_own_name_for_the_same_thing() -> None:
+    key = "moe_flex_dispatcher_num_sms"
+    assert SCHEMA.argument(key).render(16) == ["--moe-flex-dispatcher-num-sms", "16"]
+    assert OLDER.argument(key).render(16) == ["--moe-hybridep-num-sms", "16"]
+    assert OLDER.argument("moe_hybridep_num_sms").render(16) == ["--moe-hybridep-num-sms", "16"]
+    assert OLDER.argument("save_optim").render(False) == ["--no-save-optim"]
+
+
+@pytest.mark.parametrize("recipe", recipe_names())
+@pytest.mark.parametrize("kind", ["gate", "convergence"])
+@pytest.mark.parametrize("profile", ["gb200-8gpu", "local-cpu"])
+def test_an_older_release_gets_the_same_recipe_in_its_own_words(recipe: str, kind: str, profile: str) -> None:
+    newer, older = (
+        arguments(resolve(recipe, profile, kind, [("profile.megatron_core", version)])) for version in schema.VERSIONS
+    )
+    assert [word.replace("moe-hybridep-num-sms", "moe-flex-dispatcher-num-sms") for word in older] == newer
+
+
+@pytest.mark.parametrize(
+    ("setting", "rule"),
+    [
+        (("model.mtp_detach_heads", "true"), "no such argument"),
+        (("moe.moe_flex_dispatcher_backend", "deepep"), "for moe_flex_dispatcher_backend hybridep alone"),
+        (("moe.moe_router_load_balancing_type", "[quantile_balancing]"), "must be one of"),
+        (("moe.moe_flex_dispatcher_backend", "ncclep"), "must be one of"),
+        (("moe.moe_hybridep_num_sms", "24"), "which is set as well"),
+    ],
+)
+def test_what_an_older_release_cannot_do_is_an_error(setting: tuple[str, str], rule: str) -> None:
+    assert resolve("nemotron_3_nano_gb200", "gb200-8gpu", "gate", [setting])
+    with pytest.raises(SeatrialError) as caught:
+        resolve("nemotron_3_nano_gb200", "gb200-8gpu", "gate", [setting, ("profile.megatron_core", "0.18.2")])
+    assert "megatron-core 0.18.2 does not take this" in str(caught.value)
+    assert rule in str(caught.value)

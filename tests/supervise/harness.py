@@ -35,6 +35,7 @@ def make_run(
     }
     spec = {
         "schema": 1, "run_id": folder.path.name, "kind": kind, "rehearsal": True, "world_size": world,
+        "megatron_core": "0.19.2",
         "profile": {
             "device": "cpu", "host_python": "python3",
             "recovery": {"failures_without_progress": failures, "backoff_seconds": 0.1, "gate_checkpoints": True},
@@ -88,7 +89,7 @@ def start(
 def supervise(folder: RunFolder, **options: Any) -> tuple[int, str]:
     """Run the supervisor to its end; return its exit code and the batch log."""
     process = start(folder, **options)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=600)
     return process.returncode, output.decode()
 
 

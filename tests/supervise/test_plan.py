@@ -24,7 +24,8 @@ from seatrial.supervise.resume import Start
 BEGIN = Start(None, "the first attempt")
 
 SPEC: dict[str, Any] = {
-    "run_id": "r", "world_size": 2, "rehearsal": True, "profile": {"device": "cpu"}, "environment": {"A": "1"},
+    "run_id": "r", "megatron_core": "0.19.2", "world_size": 2, "rehearsal": True, "profile": {"device": "cpu"},
+    "environment": {"A": "1"},
     "arguments": ["--train-iters", "100"],
     "fields": {"schedule.train_iters": {"value": 100}, "schedule.lr_decay_iters": {"value": 48000}},
 }  # fmt: skip

@@ -115,7 +115,7 @@ def test_a_full_disk_delays_records_but_loses_none(tmp_path: Path) -> None:
     process = start(folder)
     wait_for(lambda: b"iteration        3/" in folder.attempt(0).rank_log(2).read_bytes() if pids_of(folder) else False)
     folder.metrics.unlink()  # somebody made room
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=600)
     assert process.returncode == exit_codes.DONE
     assert b"will go on trying: [Errno 28]" in output
     assert steps(folder) == [1, 2, 3, 4]

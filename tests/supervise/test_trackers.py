@@ -19,8 +19,8 @@ from seatrial.supervise.resume import Start
 
 ON = {"enabled": True, "project": "seatrial", "entity": None, "mode": "online", "key": "TEAM_KEY"}
 SPEC: dict[str, Any] = {
-    "run_id": "r-1", "recipe": "nano", "kind": "gate", "rehearsal": False, "world_size": 2, "environment": {},
-    "arguments": [], "fields": {}, "profile": {"name": "gb200-8gpu", "device": "cuda", "wandb": ON},
+    "run_id": "r-1", "megatron_core": "0.19.2", "recipe": "nano", "kind": "gate", "rehearsal": False, "world_size": 2,
+    "environment": {}, "arguments": [], "fields": {}, "profile": {"name": "gb200-8gpu", "device": "cuda", "wandb": ON},
 }  # fmt: skip
 
 

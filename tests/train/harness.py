@@ -14,11 +14,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 RANK = ROOT / "launchers" / "seatrial" / "train" / "rank.py"
+MEGATRON_CORE = version("megatron-core")  # of the environment that runs the tests: 0.19, or 0.18 in the campaign
 STEP = re.compile(r"iteration\s+(\d+)/\s*\d+ \|")
 
 
@@ -26,7 +28,7 @@ STEP = re.compile(r"iteration\s+(\d+)/\s*\d+ \|")
 def rendered(recipe: str) -> tuple[str, ...]:
     """The rehearsal's Megatron arguments of a shipped recipe's gate, as ``seatrial render`` prints them."""
     command = [sys.executable, "-m", "seatrial.cli.main", "render", recipe, "--kind", "gate"]
-    command += ["--profile", "local-cpu", "--format", "args"]
+    command += ["--profile", "local-cpu", "--set", f"profile.megatron_core={MEGATRON_CORE}", "--format", "args"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "launchers")}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, cwd=ROOT)
     return tuple(shlex.split(done.stdout))
@@ -129,6 +131,7 @@ def start(
         "run_id": "test",
         "attempt": 0,
         "arguments": list(arguments),
+        "megatron_core": MEGATRON_CORE,
         "world_size": world_size or ranks,
         "device": device,
         "rehearsal": True,

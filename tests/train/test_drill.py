@@ -17,7 +17,7 @@ from tests.train.harness import ROOT
 
 
 def plan(folder: Path, fault: Fault | None) -> Plan:
-    return Plan("r", 0, (), 2, "cpu", True, folder, folder / "stop", "SIGUSR2", 100, {}, fault)
+    return Plan("r", 0, (), "0.19.2", 2, "cpu", True, folder, folder / "stop", "SIGUSR2", 100, {}, fault)
 
 
 RANK = """
@@ -27,7 +27,8 @@ sys.path.insert(0, {sources!r})
 from seatrial.train.drill import of
 from seatrial.train.plan import Fault, Place, Plan
 folder = Path({folder!r})
-plan = Plan("r", 0, (), 2, "cpu", True, folder, folder / "stop", "SIGUSR2", 100, {{}}, Fault({fault!r}, 5, (1,)))
+fault = Fault({fault!r}, 5, (1,))
+plan = Plan("r", 0, (), "0.19.2", 2, "cpu", True, folder, folder / "stop", "SIGUSR2", 100, {{}}, fault)
 before = of(plan, Place(1, 1, 2))
 for step in range(1, 8):
     for micro_batch in range(2):
@@ -44,7 +45,7 @@ def start(folder: Path, fault: str) -> subprocess.Popen[str]:
 @pytest.mark.parametrize("fault", ["kill-rank", "kill-node", "truncate-checkpoint"])
 def test_a_rank_is_gone_at_the_beginning_of_its_step(tmp_path: Path, fault: str) -> None:
     rank = start(tmp_path, fault)
-    said, _ = rank.communicate(timeout=30)
+    said, _ = rank.communicate(timeout=600)
     assert rank.returncode == -signal.SIGKILL
     assert [line for line in said.splitlines() if line[0] != "["][-1] == "4 1"
     mark = json.loads((tmp_path / "drill-00001.json").read_text())
@@ -61,7 +62,7 @@ def test_a_rank_stands_still_whoever_continues_it(tmp_path: Path) -> None:
             rank.send_signal(signal.SIGCONT)
     finally:
         rank.kill()
-    said, _ = rank.communicate(timeout=30)
+    said, _ = rank.communicate(timeout=600)
     assert [line for line in said.splitlines() if line[0] != "["][-1] == "4 1"
 
 
@@ -81,8 +82,9 @@ def test_where_no_mark_can_be_left_nothing_happens(tmp_path: Path) -> None:
 
 def test_the_plan_carries_it(tmp_path: Path) -> None:
     document = {
-        "schema": 1, "run_id": "r", "attempt": 0, "arguments": [], "world_size": 2, "device": "cpu", "rehearsal": True,
-        "attempt_folder": str(tmp_path), "stop_file": str(tmp_path / "stop"), "exit_signal": "SIGUSR2",
+        "schema": 1, "run_id": "r", "attempt": 0, "arguments": [], "megatron_core": "0.19.2", "world_size": 2,
+        "device": "cpu", "rehearsal": True, "attempt_folder": str(tmp_path),
+        "stop_file": str(tmp_path / "stop"), "exit_signal": "SIGUSR2",
         "schedule_iters": 100, "environment": {},
     }  # fmt: skip
     assert plan_from_json(document).drill is None, "a plan of before there were drills"

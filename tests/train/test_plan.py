@@ -16,8 +16,8 @@ from tests.train.harness import ROOT
 
 DOCUMENT: dict[str, Any] = {
     "schema": 1, "run_id": "r", "attempt": 0, "arguments": ["--bf16"], "world_size": 4, "device": "cpu",
-    "rehearsal": True, "attempt_folder": "/a", "stop_file": "/a/stop", "exit_signal": "SIGUSR2",
-    "schedule_iters": 48000, "environment": {"A": "1"},
+    "megatron_core": "0.19.2", "rehearsal": True, "attempt_folder": "/a", "stop_file": "/a/stop",
+    "exit_signal": "SIGUSR2", "schedule_iters": 48000, "environment": {"A": "1"},
 }  # fmt: skip
 SLURM = {"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1"}
 RANK = {"RANK": "2", "WORLD_SIZE": "4", "LOCAL_RANK": "0"}

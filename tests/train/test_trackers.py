@@ -106,7 +106,7 @@ def test_all_attempts_of_a_run_are_one(tmp_path: Path) -> None:
     folder, home = make_run(tmp_path), tmp_path / "home"
     home.mkdir()
     process = supervise(folder, home)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not any(step >= 2 for step in steps(folder)):
         assert process.poll() is None and time.monotonic() < deadline, process.communicate()[0].decode()
         time.sleep(0.05)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import json
 import subprocess
@@ -17,8 +18,8 @@ from seatrial.spec.runspec import RunSpec
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 
 
-def need_megatron(what: str) -> None:
-    """Raise SeatrialError unless this interpreter has torch and megatron-core. Imports neither."""
+def need_megatron(what: str, release: str) -> None:
+    """Raise SeatrialError unless this Python has torch and megatron-core of ``release``'s line. Imports neither."""
     missing = [name for name in ("torch", "megatron") if importlib.util.find_spec(name) is None]
     if missing:
         packages = ", ".join({"megatron": "megatron-core"}.get(name, name) for name in missing)
@@ -26,6 +27,13 @@ def need_megatron(what: str) -> None:
             f"{what} needs {packages}, which {sys.executable} does not have",
             fix="pip install 'seatrial[train]'",
         )
+    installed = importlib.metadata.version("megatron-core")
+    if installed.split(".")[:2] != release.split(".")[:2]:
+        raise SeatrialError(
+            f"{what} needs megatron-core {release}, and {sys.executable} has {installed}",
+            key="profile.megatron_core", value=release, rule="the release whose arguments the ranks are given",
+            fix=f"--set profile.megatron_core={installed}, or a Python with {release}",
+        )  # fmt: skip
 
 
 def deep_check(spec: RunSpec, timeout_seconds: float = 300) -> tuple[list[Finding], list[str]]:
@@ -34,7 +42,7 @@ def deep_check(spec: RunSpec, timeout_seconds: float = 300) -> tuple[list[Findin
     Runs ``seatrial.train.deep_check`` at the spec's real world size on one CPU process. Raises SeatrialError where
     megatron-core is missing or the check itself breaks.
     """
-    need_megatron("check --deep")
+    need_megatron("check --deep", spec.megatron_core)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "spec.json"
         path.write_text(json.dumps(spec.to_json() | {"arguments": arguments(spec)}))

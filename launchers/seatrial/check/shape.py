@@ -133,7 +133,7 @@ class _Reader:
     """Reads arguments, with Megatron's defaults."""
 
     def __init__(self, spec: RunSpec) -> None:
-        self.spec, self.schema = spec, load_schema()
+        self.spec, self.schema = spec, load_schema(spec.megatron_core)
 
     def __call__(self, dest: str) -> Any:
         value = self.spec.get(dest)

@@ -10,9 +10,11 @@ from seatrial.cli import complete
 from seatrial.cli.gate import follow_first, gate_here, tell
 from seatrial.cli.options import (
     AllowDirtyFlag,
+    EngineOption,
     KindName,
     ProfileOption,
     RequireHeadOption,
+    with_engine,
 )
 from seatrial.cli.resolving import (
     checked,
@@ -52,6 +54,7 @@ def converge(
             help="Set section.key or profile.key for this run, in a group for all or for RECIPE; repeatable.",
         ),
     ] = None,
+    engine: EngineOption = None,
     name: Annotated[Optional[str], typer.Option("--name", metavar="NAME", help="The group's name.")] = None,
     other_data: Annotated[
         Optional[str],
@@ -83,12 +86,13 @@ def converge(
 
     if bool(gate) + after_gate + (no_gate is not None) > 1:
         raise SeatrialError("--gate, --after-gate and --no-gate exclude each other", fix="leave all but one out")
+    settings = with_engine(set_, engine)
     if len(recipes or []) > 1:
         from seatrial.cli.group import converge_group
         from seatrial.cli.group_candidates import Wish
 
         wish = Wish(
-            tuple(recipes or ()), profile, tuple(set_ or ()), name, other_data, tuple(gate or ()), after_gate, no_gate,
+            tuple(recipes or ()), profile, tuple(settings), name, other_data, tuple(gate or ()), after_gate, no_gate,
             gate_max_age_days, detach, {"allow_dirty": allow_dirty, "require_head": require_head},
         )  # fmt: skip
         raise typer.Exit(converge_group(wish))
@@ -98,9 +102,9 @@ def converge(
     if len(gate or []) > 1:
         raise SeatrialError("one gate admits a run", key="--gate", value=gate, fix="leave all but one out")
     recipe = recipes[0] if recipes else None
-    spec = resolved(recipe, profile, KindName.convergence, set_)
+    spec = resolved(recipe, profile, KindName.convergence, settings)
     if after_gate:
-        gate_spec = resolved(recipe, profile, KindName.gate, gate_settings(set_))
+        gate_spec = resolved(recipe, profile, KindName.gate, gate_settings(settings))
         if detach and spec.profile["executor"] == "local":
             raise SeatrialError(
                 "on this machine --after-gate runs the gate in the foreground", key="--detach",

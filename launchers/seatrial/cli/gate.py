@@ -12,11 +12,13 @@ from seatrial.cli.options import (
     EXIT_CODES,
     AgainstOption,
     AllowDirtyFlag,
+    EngineOption,
     KindName,
     ProfileOption,
     RecipeArgument,
     RequireHeadOption,
     SetOption,
+    with_engine,
 )
 from seatrial.cli.resolving import checked, refuse_errors, resolved
 from seatrial.errors import SeatrialError
@@ -32,6 +34,7 @@ def gate(
     recipe: RecipeArgument = None,
     profile: ProfileOption = "local-cpu",
     set_: SetOption = None,
+    engine: EngineOption = None,
     detach: Annotated[bool, typer.Option("--detach", help="Return after submission; do not follow.")] = False,
     here: Annotated[bool, typer.Option("--here", help="Run on the allocation that this shell is in.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep its checkpoints after the verdict.")] = False,
@@ -68,11 +71,11 @@ def gate(
 
     if here and detach:
         raise SeatrialError("--here runs in the foreground", key="--detach", fix="leave one of the two out")
-    kept = ["profile.recovery.gate_checkpoints=true"] if keep else []
+    settings = with_engine(set_, engine) + (["profile.recovery.gate_checkpoints=true"] if keep else [])
     if all_nodes:
         from seatrial.cli.all_nodes import ONE_GATE, run_all_nodes
 
-        spec = resolved(recipe, profile, KindName.gate, [*(set_ or []), *kept, *ONE_GATE])
+        spec = resolved(recipe, profile, KindName.gate, [*settings, *ONE_GATE])
         spec = held_against(with_resume_check(spec, resume_check or False), against)
         run_all_nodes(
             spec, nodes=nodes, at_most=at_most, again=second_round, resume=resume, detach=detach,
@@ -83,7 +86,7 @@ def gate(
     for option, given in (("--nodes", nodes), ("--at-most", at_most), ("--resume", resume)):
         if given is not None:
             raise SeatrialError(f"{option} is one of --all-nodes", key=option, value=given, fix="add --all-nodes")
-    spec = resolved(recipe, profile, KindName.gate, [*(set_ or []), *kept])
+    spec = resolved(recipe, profile, KindName.gate, settings)
     spec = held_against(with_resume_check(spec, resume_check), against)
     if drill is not None:
         from seatrial.cli.drilling import run_drill

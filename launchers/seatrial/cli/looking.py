@@ -13,12 +13,14 @@ from seatrial.cli import complete
 from seatrial.cli.options import (
     EXIT_CODES,
     AgainstOption,
+    EngineOption,
     JsonFlag,
     KindName,
     KindOption,
     ProfileOption,
     RecipeArgument,
     SetOption,
+    with_engine,
 )
 from seatrial.cli.resolving import checked, resolved
 from seatrial.errors import SeatrialError
@@ -38,13 +40,14 @@ def render(
     profile: ProfileOption = "local-cpu",
     kind: KindOption = KindName.gate,
     set_: SetOption = None,
+    engine: EngineOption = None,
     form: Annotated[Form, typer.Option("--format", help="What to print.")] = Form.yaml,
     run_id: Annotated[Optional[str], typer.Option("--run-id", help="The run that --format sbatch renders.")] = None,
 ) -> None:
     """Print what would run: resolved fields with sources, the diff against the recipe, the arguments, the script."""
     from seatrial.spec.render import render as text
 
-    spec = resolved(recipe, profile, kind, set_)
+    spec = resolved(recipe, profile, kind, with_engine(set_, engine))
     if form is not Form.sbatch:
         typer.echo(text(spec, form.value), nl=False)
         return
@@ -60,6 +63,7 @@ def check(
     profile: ProfileOption = "local-cpu",
     kind: KindOption = KindName.gate,
     set_: SetOption = None,
+    engine: EngineOption = None,
     deep: Annotated[bool, typer.Option("--deep", help="Also feed Megatron's own parser and validation.")] = False,
     image: Annotated[bool, typer.Option("--image", help="Also look into the image, with one task on a node.")] = False,
     offline: Annotated[bool, typer.Option("--offline", help="Do not ask Slurm.")] = False,
@@ -68,7 +72,7 @@ def check(
     """Find what is wrong before anything is queued."""
     from seatrial.report.terminal import print_findings
 
-    spec = resolved(recipe, profile, kind, set_)
+    spec = resolved(recipe, profile, kind, with_engine(set_, engine))
     findings = checked(spec, ask_slurm=not offline)
     stand_in: list[str] = []
     if deep:

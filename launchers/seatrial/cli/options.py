@@ -50,6 +50,10 @@ SetOption = Annotated[
     Optional[list[str]],
     typer.Option("--set", metavar="KEY=VALUE", help="Set section.key or profile.key for this run; repeatable."),
 ]
+EngineOption = Annotated[
+    Optional[str],
+    typer.Option("--engine", metavar="NAME", help="Whose loop trains: megatron-core, or the image's megatron-bridge."),
+]
 KindOption = Annotated[KindName, typer.Option(help="The kind of run.")]
 AgainstOption = Annotated[
     Optional[Path], typer.Option("--against", metavar="FILE", help="Hold loss and speed against this reference.")
@@ -58,6 +62,12 @@ AllowDirtyFlag = Annotated[bool, typer.Option("--allow-dirty", help="Run uncommi
 RequireHeadOption = Annotated[
     Optional[str], typer.Option("--require-head", metavar="SHA", help="Refuse any other commit.")
 ]
+
+
+def with_engine(settings: Optional[list[str]], engine: Optional[str]) -> list[str]:
+    """Return the settings, and that of the engine where one is named."""
+    return [*(settings or []), *([f"engine={engine}"] if engine else [])]
+
 
 # What a verdict makes of a command's exit code.
 EXIT_CODES = {"PASS": 0, "FAIL": 1, "INCONCLUSIVE": 3}

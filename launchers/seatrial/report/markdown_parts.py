@@ -12,6 +12,7 @@ from seatrial.report.markdown_text import UNKNOWN, code, count, text
 from seatrial.run import records
 from seatrial.run.checkpoint import DELETED, check, list_checkpoints
 from seatrial.run.fields import at
+from seatrial.run.images import digest_in
 from seatrial.run.layout import RunFolder
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -37,7 +38,7 @@ def what(spec: Mapping[str, Any]) -> str:
     return "; ".join([f"recipe {code(spec.get('recipe'))}", ", ".join(said) or f"arguments {UNKNOWN}"])
 
 
-def where(spec: Mapping[str, Any], events: Iterable[Mapping[str, Any]], rehearsal: bool | None) -> str:
+def where(spec: Mapping[str, Any], events: Sequence[Mapping[str, Any]], rehearsal: bool | None) -> str:
     """Return the profile, how many GPUs of which type, and the image; of a rehearsal that it had no GPU."""
     profile = spec.get("profile") if isinstance(spec.get("profile"), Mapping) else {}
     nodes, each = at(profile, "nodes"), at(profile, "gpus_per_node")
@@ -46,7 +47,7 @@ def where(spec: Mapping[str, Any], events: Iterable[Mapping[str, Any]], rehearsa
     else:
         shape = f"{text(nodes or UNKNOWN)} nodes x {text(each or UNKNOWN)} GPUs"
         shape += f"; GPU type {code(at(profile, 'gpu_type'))} by the profile, {_seen_gpu(events)}"
-    return f"profile {code(at(profile, 'name'))}: {shape}; image {_image(at(profile, 'container', 'image'))}"
+    return f"profile {code(at(profile, 'name'))}: {shape}; image {image(at(profile, 'container', 'image'), events)}"
 
 
 def _seen_gpu(events: Iterable[Mapping[str, Any]]) -> str:
@@ -56,13 +57,13 @@ def _seen_gpu(events: Iterable[Mapping[str, Any]]) -> str:
     return f"{' and '.join(code(name) for name in sorted(seen))} by the driver of rank 0"
 
 
-def _image(image: Any) -> str:
-    """Return the image's name without where it is kept, and its digest where the reference has one."""
-    if not image:
+def image(named: Any, events: Iterable[Mapping[str, Any]]) -> str:
+    """Return the image's name without where it is kept, and its digest: the reference's, or the file's."""
+    if not named:
         return "none"
-    digest = _DIGEST.search(str(image))
-    name = str(image).partition("@sha256:")[0].rstrip("/").rpartition("/")[2]
-    return f"{code(name)}, {f'`{digest[0]}`' if digest else f'digest {UNKNOWN}'}"
+    found = _DIGEST.search(str(named)) or _DIGEST.fullmatch(digest_in(events) or "")
+    name = str(named).partition("@sha256:")[0].rstrip("/").rpartition("/")[2]
+    return f"{code(name)}, {f'`{found[0]}`' if found else f'digest {UNKNOWN}'}"
 
 
 def jobs(history: Iterable[AttemptRecord], events: Iterable[Mapping[str, Any]]) -> str:

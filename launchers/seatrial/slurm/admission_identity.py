@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from seatrial.slurm.snapshot import train_hash
+from seatrial.spec.bridge import KEYS as BRIDGE_KEYS
 from seatrial.spec.owners import RUN_CONTROLS, RUN_OWNED
 from seatrial.spec.runspec import RunSpec
 from seatrial.spec.schema import load_schema
@@ -22,7 +23,7 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 def identity(spec: RunSpec) -> dict[str, Any]:
     """Return what stands as ``same`` in spec.json. Reads the training code's files, and looks at the image's."""
-    text = json.dumps(argument_words(spec), sort_keys=True)
+    text = json.dumps([argument_words(spec), *_bridge(spec)] if spec.bridge else argument_words(spec), sort_keys=True)
     return {
         "arguments": hashlib.sha256(text.encode()).hexdigest(),
         "train": train_hash(),
@@ -31,12 +32,20 @@ def identity(spec: RunSpec) -> dict[str, Any]:
     }
 
 
+def _bridge(spec: RunSpec) -> list[Any]:
+    """Return what Megatron-Bridge is told, but for run controls and where things lie."""
+    told = spec.bridge or {"recipe": None, "overrides": []}
+    free = {key for dest in RUN_CONTROLS | _PLACES for key in BRIDGE_KEYS.get(dest, ())}
+    return [told["recipe"], sorted(word for word in told["overrides"] if word.partition("=")[0] not in free)]
+
+
 def curve_identity(spec: RunSpec) -> str:
     """Return a hash of the arguments that decide a loss curve, wherever the data and the tokenizer lie."""
     words = argument_words(spec)
     shape = {name: spec.get(name) for name in _SHAPE_THE_CURVE}
     kept = {dest: said for dest, said in words.items() if dest not in _PLACES}
-    return hashlib.sha256(json.dumps([kept, shape], sort_keys=True).encode()).hexdigest()
+    of_bridge = _bridge(spec) if spec.bridge else []
+    return hashlib.sha256(json.dumps([kept, shape, *of_bridge], sort_keys=True).encode()).hexdigest()
 
 
 def argument_words(spec: RunSpec) -> dict[str, list[str]]:

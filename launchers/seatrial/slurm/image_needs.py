@@ -143,7 +143,9 @@ def _judge(spec: RunSpec, need: Need, fact: Mapping[str, Any] | None, ended: boo
             rule = (
                 f"megatron-core {spec.megatron_core}, whose arguments this run is written in; the image has {version}"
             )
-            yield _blame(spec, rule, f"pip install megatron-core=={spec.megatron_core}", value=version)
+            fix = f"pip install megatron-core=={spec.megatron_core}, or name the image's line in profile.megatron_core"
+            same_line = release(version)[:2] == release(spec.megatron_core)[:2]
+            yield _blame(spec, rule, fix, value=version, severity="warning" if same_line else "error")
         elif need.least and version and release(version) < release(need.least):
             rule = f"{need.distribution} {need.least} or newer; the image has {version}"
             yield _blame(spec, rule, need.install, value=version, severity="warning")

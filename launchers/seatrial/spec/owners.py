@@ -17,6 +17,15 @@ RUN_OWNED = frozenset({
     "wandb_project", "wandb_exp_name", "wandb_entity", "wandb_save_dir",
 })  # fmt: skip
 
+# The same for Megatron-Bridge, as keys of its ConfigContainer.
+BRIDGE_RUN_OWNED = frozenset({
+    "checkpoint.save", "checkpoint.load", "checkpoint.ckpt_step", "checkpoint.exit_on_missing_checkpoint",
+    "checkpoint.most_recent_k", "checkpoint.save_retain_interval", "logger.tensorboard_dir", "dataset.path_to_cache",
+    "train.exit_signal_handler", "train.exit_signal", "train.exit_duration_in_mins", "train.exit_interval",
+    "validation.skip_train", "train.skip_train", "dist.distributed_timeout_minutes", "dist.distributed_backend",
+    "logger.wandb_project", "logger.wandb_exp_name", "logger.wandb_entity", "logger.wandb_save_dir",
+})  # fmt: skip
+
 # What a rehearsal may change: sizes, expert parallelism and batch, evaluation iterations, data and tokenizer ...
 _SIZES = frozenset({
     "num_layers", "hybrid_layer_pattern", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups",

@@ -16,6 +16,7 @@ from seatrial.spec.yamlfile import YamlFile, read_yaml
 Positive = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[int, Field(ge=0)]
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+MegatronCore = Literal["0.19.2", "0.18.2"]  # those of schema.VERSIONS
 Capability = Literal["segment", "gpus-per-node", "gres", "mem", "exclusive", "requeue", "signal", "no-kill", "comment"]
 
 
@@ -158,7 +159,10 @@ class Wandb(_Model):
 
 
 class Profile(_Model):
-    """A cluster profile. Counts of GPUs are per node unless said otherwise."""
+    """A cluster profile. Counts of GPUs are per node unless said otherwise.
+
+    ``megatron_core``: the release in the image (or of ``rank_python``), whose arguments the ranks are given.
+    """
 
     description: str = ""
     device: Literal["cuda", "cpu"] = "cuda"
@@ -184,6 +188,7 @@ class Profile(_Model):
     gpu_request: Literal["gpus-per-node", "gres", "none"] = "gpus-per-node"
     mpi: str | None = None
     container: Container = Container()
+    megatron_core: MegatronCore = "0.19.2"
     env: Environment = Environment()
     numa_bind: bool = False
     paths: Paths = Paths()

@@ -10,6 +10,7 @@ from typing import Any
 
 from seatrial.errors import SeatrialError, did_you_mean
 from seatrial.spec import library
+from seatrial.spec.engine import MEGATRON_CORE, Bridge, engine_named
 from seatrial.spec.owners import REHEARSAL_MAY_CHANGE, RUN_OWNED
 from seatrial.spec.schema import Schema
 from seatrial.spec.yamlfile import YamlFile, read_yaml
@@ -17,7 +18,9 @@ from seatrial.spec.yamlfile import YamlFile, read_yaml
 SECTIONS = (
     "model", "moe", "parallel", "precision", "optimizer", "schedule", "data", "checkpoint", "evaluation", "logging",
 )  # fmt: skip
-_TOP_LEVEL = (*SECTIONS, "description", "extends", "aliases", "env", "gate", "reference", "rehearsal")
+_TOP_LEVEL = (
+    *SECTIONS, "description", "extends", "aliases", "engine", "bridge", "env", "gate", "reference", "rehearsal",
+)  # fmt: skip
 GATE_KEYS = ("learning_ratio",)
 RECIPE_VARIABLE = "MODEL_RECIPE_NAME"
 
@@ -46,6 +49,8 @@ class Recipe:
     rehearsal_gate: Mapping[str, Any]
     reference: Mapping[str, Any] = field(default_factory=dict)
     rehearsal_reference: Mapping[str, Any] = field(default_factory=dict)
+    engine: str = MEGATRON_CORE
+    bridge: Bridge = field(default_factory=Bridge)
 
 
 def load_recipe(name: str | None, schema: Schema) -> Recipe:
@@ -71,7 +76,7 @@ def load_recipe(name: str | None, schema: Schema) -> Recipe:
     return Recipe(
         path.stem, path, str(own.get("description", "")), tuple(own.get("aliases", ())), merged.values, merged.env,
         merged.gate, merged.rehearsal_values, merged.rehearsal_env, merged.rehearsal_gate,
-        merged.reference, merged.rehearsal_reference,
+        merged.reference, merged.rehearsal_reference, merged.engine, merged.bridge,
     )  # fmt: skip
 
 
@@ -150,9 +155,12 @@ class _Merged:
         self.rehearsal_gate: dict[str, Any] = {}
         self.reference: dict[str, Any] = {}
         self.rehearsal_reference: dict[str, Any] = {}
+        self.engine, self.bridge = MEGATRON_CORE, Bridge()
 
     def add(self, file: YamlFile) -> None:
         _known(file, (), file.data, _TOP_LEVEL)
+        self.engine = engine_named(file.data.get("engine", self.engine), file=file.path, line=file.line("engine"))
+        self.bridge = self.bridge.with_block(file, _mapping(file, ("bridge",), file.data.get("bridge")))
         for section in SECTIONS:
             self._section(file, (section,), file.data.get(section), self.values)
         _environment(file, ("env",), file.data.get("env"), self.env)

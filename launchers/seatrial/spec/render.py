@@ -33,11 +33,12 @@ def changes(spec: RunSpec) -> list[dict[str, Any]]:
 
 
 def render(spec: RunSpec, form: str) -> str:
-    """Return the text for ``form``: yaml, json or args (one argument a line, shell-quoted)."""
+    """Return the text for ``form``: yaml, json or args (one a line, shell-quoted)."""
     if form == "json":
         return json.dumps(as_data(spec), indent=2) + "\n"
     if form == "args":
-        return "\n".join(_argument_lines(arguments(spec))) + "\n"
+        lines = map(shlex.quote, spec.bridge["overrides"]) if spec.bridge else _argument_lines(arguments(spec))
+        return "\n".join(lines) + "\n"
     return _yaml(spec)
 
 
@@ -74,7 +75,8 @@ def _yaml(spec: RunSpec) -> str:
         f"  {c['key']}: {{recipe: {_scalar(c['recipe'])}, value: {_scalar(c['value'])}}}  # {c['by']}: {c['source']}"
         for c in changes(spec)
     ]
-    return "".join(parts) + "\n".join(lines) + "\n" + _dump({"arguments": _argument_lines(arguments(spec))})
+    told = {"bridge": dict(spec.bridge)} if spec.bridge else {"arguments": _argument_lines(arguments(spec))}
+    return "".join(parts) + "\n".join(lines) + "\n" + _dump(told)
 
 
 def _dump(data: Any) -> str:

@@ -9,6 +9,8 @@ from typing import Any
 
 from seatrial.data import text
 from seatrial.errors import SeatrialError, did_you_mean
+from seatrial.spec.bridge import overrides
+from seatrial.spec.engine import MEGATRON_BRIDGE, MEGATRON_CORE, Bridge, engine_named
 from seatrial.spec.kind import load_kind
 from seatrial.spec.owners import RUN_CONTROLS, RUN_OWNED
 from seatrial.spec.profile import LoadedProfile, load_profile
@@ -22,15 +24,15 @@ _PLACEHOLDER = re.compile(r"\{([a-z_.]+)\}")
 
 
 def resolve(
-    recipe: str | None, profile: str, kind: str | None = None, overrides: Sequence[tuple[str, str]] = ()
+    recipe: str | None, profile: str, kind: str | None = None, settings: Sequence[tuple[str, str]] = ()
 ) -> RunSpec:
-    """Resolve a run. ``overrides`` are the (key, value text) pairs of ``--set``; ``kind`` None is the recipe alone.
+    """Resolve a run. ``settings`` are the (key, value text) pairs of ``--set``; ``kind`` None is the recipe alone.
 
     Order, later wins: recipe, kind, rehearsal block (on a CPU profile), site file, command line.
     Raises SeatrialError naming file, line, key and the nearest known key for anything it does not understand.
     """
     schema = load_schema()
-    parsed = [(key, parse_value(text)) for key, text in overrides]
+    parsed = [(key, parse_value(text)) for key, text in settings]
     loaded = load_profile(
         profile,
         [(key.removeprefix("profile."), value) for key, value in parsed if key.startswith("profile.")],
@@ -45,10 +47,17 @@ def resolve(
             fields.put(full, item, "rehearsal")
     for full, (value, source) in loaded.site_values.items():
         fields.override(full, value, source)
+    chosen, bridge = fields.recipe.engine, fields.recipe.bridge
     for full, value in parsed:
-        if not full.startswith("profile."):
+        if full == "engine":
+            chosen = engine_named(value, file="command line")
+        elif full.startswith("bridge."):
+            bridge = bridge.with_value(full.removeprefix("bridge."), value, file="command line")
+        elif not full.startswith("profile."):
             fields.override(full, value, "command line")
     fields.place_text(loaded.data["paths"]["data"])
+    release = load_schema(loaded.data["megatron_core"])
+    fields.fit(release)
     recipe_env = dict(fields.recipe.env) | (dict(fields.recipe.rehearsal_env) if rehearsal else {})
     return RunSpec(
         recipe=fields.recipe.name,
@@ -58,10 +67,28 @@ def resolve(
         fields=dict(sorted(fields.fields.items(), key=lambda item: SECTIONS.index(item[0].partition(".")[0]))),
         environment=_environment(recipe_env, loaded, fields.fields),
         gate=_gate(fields, kind, rehearsal),
-        megatron_core=schema.version,
+        megatron_core=release.version,
         profile_sources=loaded.sources,
         reference=_reference(fields, rehearsal),
+        bridge=_bridge(fields, bridge, rehearsal) if chosen == MEGATRON_BRIDGE else None,
     )
+
+
+def _bridge(fields: _Fields, bridge: Bridge, rehearsal: bool) -> dict[str, Any]:
+    """Return what the ranks are told where Megatron-Bridge's loop runs in them."""
+    recipe = fields.recipe
+    if rehearsal:
+        raise SeatrialError(
+            f"the engine {MEGATRON_BRIDGE} needs GPUs", file=recipe.path, key="engine", value=MEGATRON_BRIDGE,
+            rule="its loop has no form for CPU ranks",
+            fix=f"rehearse with --engine {MEGATRON_CORE}, or take a profile of a cluster",
+        )  # fmt: skip
+    if bridge.recipe is None:
+        raise SeatrialError(
+            "no recipe of Megatron-Bridge named", file=recipe.path, key="bridge.recipe",
+            rule="the name that megatron.bridge.recipes exports it under", fix="--set bridge.recipe=NAME",
+        )  # fmt: skip
+    return {"recipe": bridge.recipe, "overrides": overrides(fields.fields, bridge.overrides)}
 
 
 def _kind_name(kind: str | None) -> Kind:
@@ -101,11 +128,26 @@ class _Fields:
             value = [prefix if item == _TEXT else item for item in field.value]
             self.fields["data.data_path"] = replace(field, value=value)
 
+    def fit(self, release: Schema) -> None:
+        """Raise SeatrialError for the first field that the megatron-core of the image does not know or take."""
+        if release.version == self.schema.version:
+            return
+        values = {full.partition(".")[2]: field.value for full, field in self.fields.items() if field.value is not None}
+        for full, field in self.fields.items():
+            key = full.partition(".")[2]
+            problem = _unfit(key, values, release)
+            if problem:
+                raise SeatrialError(
+                    f"megatron-core {release.version} does not take this", file=field.source, key=full,
+                    value=field.value, rule=problem,
+                    fix=f"leave it out, or use an image with {self.schema.version} (profile.megatron_core)",
+                )  # fmt: skip
+
     def override(self, full: str, value: Any, source: str) -> None:
         """Apply a value from the command line or the site file; the owner stays the field's own."""
         section, dot, key = full.partition(".")
         if not dot or section not in SECTIONS:
-            known = [*self.fields, *(f"{s}." for s in SECTIONS), "profile."]
+            known = [*self.fields, *(f"{s}." for s in SECTIONS), "profile.", "engine", "bridge.recipe"]
             raise SeatrialError(
                 f"unknown key {full!r}", file=source, key=full, value=value,
                 rule=f"section.key, with a section of {', '.join(SECTIONS)}, or profile.key",
@@ -122,6 +164,20 @@ class _Fields:
         before = self.fields.get(full)
         owner: Owner = before.owner if before else "kind" if key in RUN_CONTROLS else "recipe"
         self.put(full, Sourced(value, source), owner)
+
+
+def _unfit(key: str, values: Mapping[str, Any], release: Schema) -> str | None:
+    """Return why ``release`` cannot be given argument ``key`` of ``values``, or None."""
+    argument = release.arguments.get(key)
+    if argument is None:
+        return "it has no such argument" if key in values else None
+    if argument.means and key in values:
+        where, value = argument.means
+        if values.get(where) != value:
+            return f"it has {argument.flag}, for {where} {value} alone"
+        if argument.flag.removeprefix("--").replace("-", "_") in values:
+            return f"it is {argument.flag} there, which is set as well"
+    return argument.problem(values.get(key))
 
 
 def _section_hint(key: str, fields: Mapping[str, Field]) -> str | None:

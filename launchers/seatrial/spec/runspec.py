@@ -37,7 +37,8 @@ class RunSpec:
     ``environment`` the variables that every rank gets (name -> value, never a secret). ``profile_sources`` maps a
     dotted profile key to where its value was written. ``drill``: the fault that is put into a gate, its step and the
     folder of the undisturbed run (``fault``, ``step``, ``reference``; see spec.drill). ``reference``: the file that the
-    run is held against, the tolerances, and whether somebody ``asked`` for it.
+    run is held against, the tolerances, and whether somebody ``asked`` for it. ``bridge``: Megatron-Bridge's ``recipe``
+    and its ``overrides`` (KEY=VALUE) where that is the ranks' engine, None where Megatron-Core's own loop is.
     """
 
     recipe: str
@@ -51,6 +52,7 @@ class RunSpec:
     profile_sources: Mapping[str, str] = field(default_factory=dict)
     drill: Mapping[str, Any] | None = None
     reference: Mapping[str, Any] | None = None
+    bridge: Mapping[str, Any] | None = None
 
     @property
     def segment(self) -> int | None:
@@ -96,6 +98,7 @@ class RunSpec:
             "gate": dict(self.gate),
             "drill": dict(self.drill) if self.drill else None,
             "reference": dict(self.reference) if self.reference else None,
+            "bridge": dict(self.bridge) if self.bridge else None,
             "fields": {
                 key: {"value": f.value, "owner": f.owner, "source": f.source}
                 | ({"recipe_value": f.recipe_value} if f.changed else {})
@@ -113,7 +116,7 @@ class RunSpec:
         return cls(
             data["recipe"], data["recipe_file"], data["kind"], data["profile"], fields,
             data["environment"], data["gate"], data["megatron_core"], data["profile_sources"],
-            data.get("drill"), data.get("reference"),
+            data.get("drill"), data.get("reference"), data.get("bridge"),
         )  # fmt: skip
 
     @property
@@ -127,4 +130,5 @@ class RunSpec:
             "environment": dict(self.environment),
             "values": {key: f.value for key, f in self.fields.items()},
         } | ({"drill": [self.drill["fault"], self.drill["step"]]} if self.drill else {})
+        content |= {"bridge": dict(self.bridge)} if self.bridge else {}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

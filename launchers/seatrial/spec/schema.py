@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from seatrial.errors import SeatrialError, did_you_mean
 
-DEFAULT_VERSION = "0.19.2"
+DEFAULT_VERSION = "0.19.2"  # whose arguments recipes, kinds and the command line are written in
+VERSIONS = (DEFAULT_VERSION, "0.18.2")
 _FOLDER = Path(__file__).parent / "schemas"
 
 
@@ -28,6 +29,7 @@ class Argument:
     default: Any = None
     choices: tuple[str, ...] = ()
     off: str = ""
+    means: tuple[str, str] | None = None  # an older release's name means the same only where this key has this value
 
     @property
     def inverted(self) -> bool:
@@ -84,6 +86,22 @@ def _word(value: Any) -> str:
 
 
 @dataclass(frozen=True)
+class Older:
+    """What an older release calls an argument: its dest there, and the key whose value makes both mean the same."""
+
+    dest: str
+    where: tuple[str, str]
+
+
+# Version -> key -> its older name. 0.19 has one number of SMs for every flex backend, 0.18 one for each.
+_OLDER = {
+    "0.18.2": {
+        "moe_flex_dispatcher_num_sms": Older("moe_hybridep_num_sms", ("moe_flex_dispatcher_backend", "hybridep")),
+    },
+}
+
+
+@dataclass(frozen=True)
 class Schema:
     """All arguments of one megatron-core version, by positive key."""
 
@@ -107,7 +125,7 @@ class Schema:
 
 @cache
 def load_schema(version: str = DEFAULT_VERSION) -> Schema:
-    """Read the shipped snapshot for ``version``."""
+    """Read the shipped snapshot for ``version``; a key of ours that it calls otherwise is known under both names."""
     data = json.loads((_FOLDER / f"megatron-core-{version}.json").read_text())
     arguments: dict[str, Argument] = {}
     for dest, entry in data["arguments"].items():
@@ -118,4 +136,6 @@ def load_schema(version: str = DEFAULT_VERSION) -> Schema:
             key, dest, entry["flag"], kind, entry.get("type", "bool"), entry.get("nargs"), entry["default"],
             tuple(map(str, entry.get("choices", ()))), entry.get("off", ""),
         )  # fmt: skip
+    for key, older in _OLDER.get(version, {}).items():
+        arguments[key] = replace(arguments[older.dest], key=key, dest=key, means=older.where)
     return Schema(data["megatron_core"], arguments)

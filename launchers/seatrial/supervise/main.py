@@ -23,6 +23,7 @@ from seatrial.supervise import classes, exit_codes, termination
 from seatrial.supervise.carry import Carrier, End
 from seatrial.supervise.control import Control
 from seatrial.supervise.dependents import cancel_dependents
+from seatrial.supervise.image_digest import ImageDigest
 from seatrial.supervise.janitor import Janitor
 from seatrial.supervise.job import Job, Patience
 from seatrial.supervise.job_watch import JobWatch
@@ -97,6 +98,8 @@ def _carry(job: Job) -> int:
     )  # fmt: skip
     if job.watch is not None:
         job.watch.start()
+    image = ImageDigest((job.spec["profile"].get("container") or {}).get("image"), job.folder.path.parent, job.journal)
+    image.start()
     try:
         close_lost_attempts(job)
         end = Carrier(job).carry()
@@ -110,6 +113,8 @@ def _carry(job: Job) -> int:
         end = End(exit_codes.SUPERVISOR_ERROR, reason, classes.SUPERVISOR_ERROR)
         with contextlib.suppress(Exception):
             _judged(job, end)
+    finally:
+        image.finish()
     return _ended(job, end)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Optional
 from seatrial.errors import SeatrialError
 from seatrial.run.layout import Attempt, RunFolder
 from seatrial.run.records import SCHEMA
-from seatrial.supervise import trackers
+from seatrial.supervise import bridge, trackers
 from seatrial.supervise.resume import Start
 
 EXIT_SIGNAL = "SIGUSR2"
@@ -31,6 +31,18 @@ def value(spec: Mapping[str, Any], dest: str, default: Any = None) -> Any:
     return default
 
 
+def timeout_minutes(cold: bool) -> int:
+    """Return how long a collective may take; ``cold``: the nodes have not compiled the kernels yet."""
+    return FIRST_TIMEOUT_MINUTES if cold else LATER_TIMEOUT_MINUTES
+
+
+def duration_minutes(minutes_left: Optional[float]) -> Optional[int]:
+    """Return after how many minutes the loop ends by itself, before the job does; None in a short or endless slot."""
+    if minutes_left is None or minutes_left <= _SHORT_SLOT_MINUTES:
+        return None
+    return int(minutes_left - _LAST_MINUTES)
+
+
 def run_arguments(
     device: str, folder: RunFolder, start: Start, cold: bool, minutes_left: Optional[float] = None
 ) -> list[str]:
@@ -42,20 +54,20 @@ def run_arguments(
     before, should nobody have asked it to; not in short slots, as it counts in whole minutes. The final evaluation
     alone loads no optimizer: Megatron demands that.
     """
-    minutes = FIRST_TIMEOUT_MINUTES if cold else LATER_TIMEOUT_MINUTES
     words = [
         "--save", str(folder.checkpoints),
         "--tensorboard-dir", str(folder.tensorboard),
         "--data-cache-path", str(folder.data_cache),
         "--exit-signal-handler", "--exit-signal", EXIT_SIGNAL,
-        "--distributed-timeout-minutes", str(minutes),
+        "--distributed-timeout-minutes", str(timeout_minutes(cold)),
         "--distributed-backend", "gloo" if device == "cpu" else "nccl",
     ]  # fmt: skip
     if start.step is not None:
         root = start.root or folder.checkpoints
         words += ["--load", str(root), "--ckpt-step", str(start.step), "--exit-on-missing-checkpoint"]
-    if minutes_left is not None and minutes_left > _SHORT_SLOT_MINUTES:
-        words += ["--exit-duration-in-mins", str(int(minutes_left - _LAST_MINUTES))]
+    minutes = duration_minutes(minutes_left)
+    if minutes is not None:
+        words += ["--exit-duration-in-mins", str(minutes)]
     if start.evaluate_only:
         words += ["--skip-train", "--no-load-optim"]
     return words
@@ -86,6 +98,8 @@ def make_plan(
             *run_arguments(device, folder, start, cold, minutes_left),
             *trackers.arguments(spec, folder),
         ],
+        "megatron_core": str(spec["megatron_core"]),
+        "bridge": bridge.ranks_part(spec, folder, start, timeout_minutes(cold), duration_minutes(minutes_left)),
         "world_size": int(spec["world_size"]),
         "device": device,
         "rehearsal": spec["rehearsal"],

@@ -45,6 +45,14 @@ def arguments(spec: Mapping[str, Any], folder: RunFolder) -> list[str]:
     return [*words, "--wandb-entity", str(wanted["entity"])] if wanted.get("entity") else words
 
 
+def bridge_values(spec: Mapping[str, Any], folder: RunFolder) -> dict[str, Any]:
+    """Return what Megatron-Bridge is told of W&B: key of its ConfigContainer -> value."""
+    words = arguments(spec, folder)
+    return {
+        f"logger.{flag.removeprefix('--').replace('-', '_')}": value for flag, value in zip(words[::2], words[1::2])
+    }
+
+
 def ranks_part(spec: Mapping[str, Any], folder: RunFolder) -> Optional[dict[str, Any]]:
     """Return what stands in the plan: variables for the rank that logs, and the name of the one that holds the key."""
     wanted = _wanted(spec, folder)

@@ -1,15 +1,18 @@
 """Write the snapshot of Megatron's command line that the login node checks recipes against.
 
-``python -m seatrial.train.argument_schema`` prints the snapshot of the installed megatron-core; ``make schema``
-puts it where ``seatrial.spec.schema`` reads it. A test holds the shipped snapshot against the installed version.
+``python -m seatrial.train.argument_schema FOLDER`` writes ``megatron-core-VERSION.json`` of the installed release;
+``make schema`` does so for every release that is known, where ``seatrial.spec.schema`` reads them. A test holds the
+shipped snapshot against the installed version.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 from enum import Enum
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 _KINDS = {
@@ -72,4 +75,5 @@ def render(data: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    print(render(snapshot()), end="")
+    found = snapshot()
+    (Path(sys.argv[1]) / f"megatron-core-{found['megatron_core']}.json").write_text(render(found))

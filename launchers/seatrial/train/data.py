@@ -77,6 +77,12 @@ def dataset_config(args: Any, tokenizer: Any) -> Any:
             rule="Megatron would train on mock data without a word; Seatrial does so only with data.mock_data",
             fix="set data.data_path to the prefix of a .bin/.idx pair",
         )
+    # Since 0.19; before, no argument asks for it.
+    newer = (
+        {"inter_document_masking": args.dataloader_inter_document_masking}
+        if hasattr(args, "dataloader_inter_document_masking")
+        else {}
+    )
     return GPTDatasetConfig(
         random_seed=args.seed,
         sequence_length=args.seq_length,
@@ -101,7 +107,7 @@ def dataset_config(args: Any, tokenizer: Any) -> Any:
         context_parallel_size=args.context_parallel_size,
         data_parallel_size=args.data_parallel_size,
         sequence_parallel_size=args.tensor_model_parallel_size * int(args.sequence_parallel),
-        inter_document_masking=args.dataloader_inter_document_masking,
+        **newer,
     )
 
 

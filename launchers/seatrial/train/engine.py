@@ -24,17 +24,21 @@ def run(plan: Plan, place: Place, on_listening: Callable[[], None] = lambda: Non
     from . import requirements
 
     requirements.check_imports()
+    if plan.bridge is not None:
+        from .bridge import engine as bridge
+
+        bridge.run(plan, place, on_listening)
+        return
+    requirements.check_release(plan.megatron_core)
     if plan.device == "cpu":
         cpu.install()
     _pretrain(plan, place, on_listening)
 
 
 def _pretrain(plan: Plan, place: Place, on_listening: Callable[[], None]) -> None:
-    from megatron.core.enums import ModelType
-    from megatron.training import pretrain
     from megatron.training.argument_utils import pretrain_cfg_container_from_args
 
-    from . import arguments, data, drill, models, requirements, trackers
+    from . import arguments, data, drill, models, release, requirements, trackers
     from .evidence import Evidence
     from .forward import ForwardStep
 
@@ -61,11 +65,8 @@ def _pretrain(plan: Plan, place: Place, on_listening: Callable[[], None]) -> Non
         before_step=drill.of(plan, place),
     )
     try:
-        pretrain(
-            pretrain_cfg_container_from_args(args, config),
-            data.DatasetProvider(plan.schedule_iters),
-            ModelType.encoder_or_decoder,
-            step,
+        release.pretrain(
+            pretrain_cfg_container_from_args(args, config), data.DatasetProvider(plan.schedule_iters), step
         )
     except SystemExit as end:
         if not end.code:

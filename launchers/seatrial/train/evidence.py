@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import json
+import os
 import platform
 import sys
 from typing import Any
@@ -13,6 +14,9 @@ import torch
 
 PREFIX = "[seatrial evidence] "
 SCHEMA = 1
+# What a result may depend on too, where it is installed.
+_ALSO = ("megatron-bridge", "mamba-ssm", "causal-conv1d", "flash-linear-attention", "transformers", "nvidia-modelopt")
+_OF_THE_IMAGE = ("NVIDIA_PRODUCT_NAME", "NVIDIA_PYTORCH_VERSION", "NVIDIA_BUILD_ID", "NVIDIA_BUILD_REF", "CUDA_VERSION")
 
 
 class Evidence:
@@ -67,6 +71,7 @@ class Evidence:
             "cuda_graphs_captured": self.captures,
             "transformer_impl": transformer_impl(self.model),
             "versions": versions(self.device),
+            "container": container(),
             "gpu": None if self.device == "cpu" else torch.cuda.get_device_name(),
         }
         return PREFIX + json.dumps(record)
@@ -120,10 +125,17 @@ def version(distribution: str) -> str | None:
 
 def versions(device: str) -> dict[str, str | None]:
     """Return the versions that a result depends on."""
-    return {
+    found = {
         "python": platform.python_version(),
         "torch": torch.__version__,
         "megatron_core": version("megatron-core"),
         "transformer_engine": version("transformer-engine"),
         "cuda": None if device == "cpu" else torch.version.cuda,
+        "nccl": None if device == "cpu" else ".".join(map(str, torch.cuda.nccl.version())),
     }
+    return found | {name.replace("-", "_"): version(name) for name in _ALSO if version(name)}
+
+
+def container() -> dict[str, str]:
+    """Return what the image says of itself in the variables that NVIDIA's images set; empty outside of one."""
+    return {name: os.environ[name] for name in _OF_THE_IMAGE if os.environ.get(name)}

@@ -32,15 +32,25 @@ class Tracker:
 
 
 @dataclass(frozen=True)
+class Bridge:
+    """What Megatron-Bridge's loop is told: the exported name of its recipe, and KEY=VALUE overrides."""
+
+    recipe: str
+    overrides: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Plan:
     """What one attempt runs. Paths are absolute; ``schedule_iters`` counts the steps that datasets are sized for.
 
     ``drill``: the fault that is put into this attempt, None for none. ``tracker``: None where W&B is not asked for.
+    ``bridge``: None where Megatron-Core's own loop runs, with ``arguments``.
     """
 
     run_id: str
     attempt: int
     arguments: tuple[str, ...]
+    megatron_core: str
     world_size: int
     device: str
     rehearsal: bool
@@ -51,6 +61,7 @@ class Plan:
     environment: Mapping[str, str]
     drill: Fault | None = None
     tracker: Tracker | None = None
+    bridge: Bridge | None = None
 
 
 @dataclass(frozen=True)
@@ -84,6 +95,7 @@ def plan_from_json(document: Any, *, file: object = None) -> Plan:
             run_id=str(document["run_id"]),
             attempt=int(document["attempt"]),
             arguments=tuple(str(argument) for argument in document["arguments"]),
+            megatron_core=str(document["megatron_core"]),
             world_size=int(document["world_size"]),
             device=str(document["device"]),
             rehearsal=bool(document["rehearsal"]),
@@ -94,6 +106,7 @@ def plan_from_json(document: Any, *, file: object = None) -> Plan:
             environment=_variables(document["environment"]),
             drill=_fault(document.get("drill")),
             tracker=_tracker(document.get("wandb")),
+            bridge=_bridge(document.get("bridge")),
         )
     except KeyError as error:
         raise SeatrialError("the plan lacks a key", file=file, key=str(error.args[0])) from error
@@ -116,6 +129,12 @@ def _tracker(data: Any) -> Tracker | None:
     if data is None:
         return None
     return Tracker(None if data["key"] is None else str(data["key"]), _variables(data["environment"]))
+
+
+def _bridge(data: Any) -> Bridge | None:
+    if data is None:
+        return None
+    return Bridge(str(data["recipe"]), tuple(str(word) for word in data["overrides"]))
 
 
 def _variables(data: Any) -> dict[str, str]:

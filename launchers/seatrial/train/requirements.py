@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 from typing import Any, NamedTuple
 
@@ -79,6 +80,17 @@ def check_imports() -> None:
     missing = [need for need in TRAINING if not found(need.module)]
     if missing:
         raise missing_error(missing)
+
+
+def check_release(written_for: str) -> None:
+    """Raise :class:`SeatrialError` unless the installed megatron-core is of the line whose arguments the plan has."""
+    installed = importlib.metadata.version("megatron-core")
+    if installed.split(".")[:2] != written_for.split(".")[:2]:
+        raise SeatrialError(
+            f"this run is written for megatron-core {written_for}, and {installed} is installed",
+            key="profile.megatron_core", value=written_for, rule="the release in the image, or of rank_python",
+            fix="name that release in profile.megatron_core, or take an image with the one that is named",
+        )  # fmt: skip
 
 
 def check_gpu(args: Any) -> None:

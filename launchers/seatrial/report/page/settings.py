@@ -9,6 +9,7 @@ from typing import Any
 from seatrial.report.page.markup import Markup, code, details, facts, html, table, tag
 from seatrial.report.page.records import Run, listed
 from seatrial.run.fields import at, mapping
+from seatrial.run.images import digest_in
 from seatrial.run.secret_names import is_secret
 
 _SECRET = "not shown: a secret"
@@ -83,7 +84,8 @@ def provenance_part(run: Run) -> Markup:
             ("seatrial", made.get("seatrial")), ("Python", made.get("python")), ("submitit", made.get("submitit")),
             ("megatron-core asked for", spec.get("megatron_core")),
             ("container image", code(at(spec, "profile", "container", "image") or "none")),
-            ("image digest", _value(at(spec, "same", "image")) if at(spec, "same", "image") else None),
+            ("image digest", code(digest_in(run.events)) if digest_in(run.events) else None),
+            ("image as submitted", _value(at(spec, "same", "image")) if at(spec, "same", "image") else None),
             ("profile", at(spec, "profile", "name")), ("nodes x GPUs", _size(run)),
             ("GPU type", at(spec, "profile", "gpu_type")), ("admitted by gate", admitted),
         ]),
@@ -116,6 +118,7 @@ def _evidence(run: Run) -> Iterator[Markup]:
             ("CUDA graphs captured", line.get("cuda_graphs_captured")),
             ("transformer", line.get("transformer_impl")),
             ("versions", ", ".join(f"{name} {version}" for name, version in mapping(line.get("versions")).items())),
+            ("the image says", ", ".join(f"{name}={said}" for name, said in mapping(line.get("container")).items())),
         ])  # fmt: skip
 
 

@@ -80,4 +80,5 @@ def install() -> None:
     from megatron.core.optimizer import distrib_optimizer
 
     optimizer.Adam, optimizer.USING_PYTORCH_OPTIMIZER = FusedAdam, False
+    distrib_optimizer.Adam = FusedAdam
     distrib_optimizer.HAVE_APEX_OR_TE, distrib_optimizer.USING_TE_OPTIMIZER = True, True

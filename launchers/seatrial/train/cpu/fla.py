@@ -45,7 +45,7 @@ def chunk_gated_delta_rule(
     **options: Any,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """The gated delta rule: Megatron's own torch form of it, with fla's signature."""
-    from megatron.core.ssm.gated_delta_net.common import torch_chunk_gated_delta_rule
+    from megatron.core.ssm.gated_delta_net import torch_chunk_gated_delta_rule
 
     if scale is not None:
         raise NotImplementedError("the rehearsal scales by 1 / sqrt(head size) only")

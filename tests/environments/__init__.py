@@ -1,0 +1,1 @@
+"""Environments beside `.venv`, for releases that cannot be installed together with it."""
