@@ -49,6 +49,14 @@ def test_the_kind_reaches_the_ranks(recipe: str, kind: str, profile: str, expect
     assert RunSpec.from_json(spec.to_json()) == spec
 
 
+def test_a_rehearsal_is_shrunk_there_too() -> None:
+    found = told(resolve("nemotron_3_nano_gb200", "local-cpu", "gate", [BRIDGE]))
+    assert found.items() >= {
+        "model.hybrid_layer_pattern": '"MEM*EME"', "model.num_layers": "7", "model.num_moe_experts": "16",
+        "model.mamba_num_heads": "4", "tokenizer.tokenizer_type": '"NullTokenizer"', "train.micro_batch_size": "2",
+    }.items()  # fmt: skip
+
+
 def test_without_the_engine_nothing_is_told() -> None:
     assert resolve("qwen35_9b_gb200", "gb200-8gpu", "gate").bridge is None
 
@@ -73,7 +81,6 @@ def test_a_recipe_names_its_engine(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("profile", "settings", "words"),
     [
-        ("local-cpu", [BRIDGE], ("needs GPUs", "--engine megatron-core")),
         ("gb200-8gpu", [("engine", "megatron-brige")], ("did you mean 'megatron-bridge'",)),
         ("gb200-8gpu", [BRIDGE, ("bridge.recipe", "a-b")], ("megatron.bridge.recipes exports",)),
         ("gb200-8gpu", [BRIDGE, ("bridge.train_iters", "7")], ("section.field",)),

@@ -40,5 +40,19 @@ def test_golden(recipe: str, profile: str, kind: str, own_home: Path) -> None:
     assert path.read_text() == text
 
 
+# What Megatron-Bridge is told, where its loop trains: it needs GPUs.
+BRIDGE_CASES = [case for case in CASES if case[1].startswith("gb200")]
+
+
+@pytest.mark.parametrize(("recipe", "profile", "kind"), BRIDGE_CASES, ids=lambda v: v)
+def test_golden_overrides(recipe: str, profile: str, kind: str) -> None:
+    path = GOLDEN / f"{recipe}.{profile}.{kind}.bridge"
+    text = render(resolve(recipe, profile, kind, [("engine", "megatron-bridge")]), "args")
+    if os.environ.get("SEATRIAL_WRITE_GOLDEN"):
+        path.write_text(text)
+    assert path.read_text() == text
+
+
 def test_no_golden_file_is_left_over() -> None:
     assert {p.stem for p in GOLDEN.glob("*.yaml")} == {".".join(case) for case in CASES}
+    assert {p.stem for p in GOLDEN.glob("*.bridge")} == {".".join(case) for case in BRIDGE_CASES}

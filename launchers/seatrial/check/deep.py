@@ -18,8 +18,9 @@ from seatrial.spec.runspec import RunSpec
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 
 
-def need_megatron(what: str, release: str) -> None:
-    """Raise SeatrialError unless this Python has torch and megatron-core of ``release``'s line. Imports neither."""
+def need_megatron(what: str, release: str, bridge: bool = False) -> None:
+    """Raise SeatrialError unless this Python has torch and megatron-core of ``release``'s line; or, with ``bridge``,
+    Megatron-Bridge, which brings its own. Imports none of them."""
     missing = [name for name in ("torch", "megatron") if importlib.util.find_spec(name) is None]
     if missing:
         packages = ", ".join({"megatron": "megatron-core"}.get(name, name) for name in missing)
@@ -27,6 +28,14 @@ def need_megatron(what: str, release: str) -> None:
             f"{what} needs {packages}, which {sys.executable} does not have",
             fix="pip install 'seatrial[train]'",
         )
+    if bridge:
+        if importlib.util.find_spec("megatron.bridge") is None:
+            raise SeatrialError(
+                f"{what} needs megatron-bridge, which {sys.executable} does not have",
+                key="engine", value="megatron-bridge",
+                fix="a Python with megatron-bridge 0.5, or --engine megatron-core",
+            )  # fmt: skip
+        return
     installed = importlib.metadata.version("megatron-core")
     if installed.split(".")[:2] != release.split(".")[:2]:
         raise SeatrialError(
@@ -39,16 +48,17 @@ def need_megatron(what: str, release: str) -> None:
 def deep_check(spec: RunSpec, timeout_seconds: float = 300) -> tuple[list[Finding], list[str]]:
     """Return what Megatron finds, and what a stand-in was declared for while it looked.
 
-    Runs ``seatrial.train.deep_check`` at the spec's real world size on one CPU process. Raises SeatrialError where
-    megatron-core is missing or the check itself breaks.
+    Runs ``seatrial.train.deep_check`` (``seatrial.train.bridge.resolve`` where Megatron-Bridge trains) at the spec's
+    real world size on one CPU process. Raises SeatrialError where Megatron is missing or the check itself breaks.
     """
-    need_megatron("check --deep", spec.megatron_core)
+    need_megatron("check --deep", spec.megatron_core, spec.bridge is not None)
+    module = "seatrial.train.bridge.resolve" if spec.bridge else "seatrial.train.deep_check"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "spec.json"
         path.write_text(json.dumps(spec.to_json() | {"arguments": arguments(spec)}))
         try:
             done = subprocess.run(
-                [sys.executable, "-W", "ignore", "-m", "seatrial.train.deep_check", str(path)],
+                [sys.executable, "-W", "ignore", "-m", module, str(path)],
                 cwd=_PACKAGE_ROOT, capture_output=True, text=True, timeout=timeout_seconds,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
@@ -58,8 +68,6 @@ def deep_check(spec: RunSpec, timeout_seconds: float = 300) -> tuple[list[Findin
     except (IndexError, json.JSONDecodeError):
         tail = "\n".join(done.stderr.strip().splitlines()[-5:])
         raise SeatrialError(f"the deep check broke (exit code {done.returncode}):\n{tail}") from None
-    findings = [
-        Finding(item["severity"], "megatron", None, item["message"], f"megatron-core {spec.megatron_core}", "")
-        for item in answer["findings"]
-    ]
+    source = "megatron-bridge" if spec.bridge else f"megatron-core {spec.megatron_core}"
+    findings = [Finding(item["severity"], "megatron", None, item["message"], source, "") for item in answer["findings"]]
     return findings, list(answer["stand_in"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from seatrial.check.blame import Finding, Severity
+from seatrial.check.bridge import check_bridge
 from seatrial.check.data import check_data, check_source
 from seatrial.check.hybridep import (
     check_dispatcher,
@@ -44,7 +45,7 @@ CHECKS: tuple[Check, ...] = (
     check_nvlink_domain, check_segment,
     check_dispatcher, check_hybridep_sizes, check_hybridep_environment, check_hybridep_numbers,
     check_eager, check_learned_routing, check_router, check_sequence, check_heads, check_layers, check_interleaving,
-    check_by_iterations, check_learning_rate, check_saves, check_evaluations,
+    check_bridge, check_by_iterations, check_learning_rate, check_saves, check_evaluations,
     check_source, check_data, check_vocabulary, check_memory, check_storage, note_tokens, note_rehearsal,
 )  # fmt: skip
 

@@ -39,6 +39,10 @@ _HUGGING_FACE = Need("transformers", "transformers", "tokenizer_type HuggingFace
 _WANDB = Need(
     "wandb", "wandb", "profile.wandb", "pip install 'seatrial[wandb]', or --set profile.wandb.enabled=false", "0.22"
 )
+_BRIDGE = Need(
+    "megatron.bridge", "megatron-bridge", "the engine megatron-bridge",
+    "an image with it (NeMo's have it), or --engine megatron-core", "0.5",
+)  # fmt: skip
 _TRANSFORMER_ENGINE = Need(
     "transformer_engine.pytorch", "transformer-engine", "the layers", "pip install 'transformer-engine[pytorch]'", "2.8"
 )
@@ -57,7 +61,7 @@ _GATED_DELTA_NET = Need(
 
 def needs_of(spec: RunSpec) -> list[Need]:
     """Return the modules that the run imports, in the order in which the image is asked. A rehearsal needs few."""
-    needs = list(_EVERY)
+    needs = [*_EVERY, *([_BRIDGE] if spec.bridge else [])]
     if spec.get("tokenizer_type") == "HuggingFaceTokenizer":
         needs.append(_HUGGING_FACE)
     if (spec.profile.get("wandb") or {}).get("enabled"):
@@ -144,8 +148,9 @@ def _judge(spec: RunSpec, need: Need, fact: Mapping[str, Any] | None, ended: boo
                 f"megatron-core {spec.megatron_core}, whose arguments this run is written in; the image has {version}"
             )
             fix = f"pip install megatron-core=={spec.megatron_core}, or name the image's line in profile.megatron_core"
-            same_line = release(version)[:2] == release(spec.megatron_core)[:2]
-            yield _blame(spec, rule, fix, value=version, severity="warning" if same_line else "error")
+            # Megatron-Bridge is told in its own words; and a patch of the same line has the same arguments.
+            mild = spec.bridge is not None or release(version)[:2] == release(spec.megatron_core)[:2]
+            yield _blame(spec, rule, fix, value=version, severity="warning" if mild else "error")
         elif need.least and version and release(version) < release(need.least):
             rule = f"{need.distribution} {need.least} or newer; the image has {version}"
             yield _blame(spec, rule, need.install, value=version, severity="warning")

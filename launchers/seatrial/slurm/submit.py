@@ -92,7 +92,7 @@ def submit(
     run_id = new_run_id(spec.recipe, spec.kind)
     local = spec.profile["executor"] == "local"
     if local:
-        need_megatron("a run on this machine", spec.megatron_core)
+        need_megatron("a run on this machine", spec.megatron_core, spec.bridge is not None)
     script = None if local else batch_script(spec, run_id, dependency=dependency)
     source = require_clean(source_root(), allow_dirty or local, require_head)
     folder = RunFolder.create(Path(spec.profile["paths"]["runs"]) / run_id)

@@ -104,7 +104,7 @@ def _rehearsed(run: Run, case: Case, what: Tended, slurm: Slurm) -> Outcome:
         if what.action is Action.SUBMIT:
             _checked(run, slurm)
         elif what.action is Action.START:
-            need_megatron("a run on this machine", str(run.document["megatron_core"]))
+            need_megatron("a run on this machine", str(run.document["megatron_core"]), bool(run.document.get("bridge")))
     except Exception as error:
         return _outcome(run, case, what, f"{what.words}; {_told(error)}", failed=True)
     return _outcome(run, case, what)
@@ -145,7 +145,7 @@ def _requeue(run: Run, case: Case, what: Tended, slurm: Slurm) -> Outcome:
 
 
 def _start(run: Run, case: Case, what: Tended, slurm: Slurm) -> Outcome:
-    need_megatron("a run on this machine", str(run.document["megatron_core"]))
+    need_megatron("a run on this machine", str(run.document["megatron_core"]), bool(run.document.get("bridge")))
     before = str(run.job.submitted.get("job_id") or "") or None
     job = start_local(run.folder, RunSpec.from_json(run.document), by=BY, replaces=before)
     words = f"started again on this machine: {what.words}"

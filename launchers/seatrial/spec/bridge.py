@@ -29,6 +29,9 @@ _SAME_IN = {
         "moe_flex_dispatcher_backend", "moe_ffn_hidden_size", "moe_shared_expert_intermediate_size",
         "moe_shared_expert_overlap", "tensor_model_parallel_size", "pipeline_model_parallel_size",
         "context_parallel_size", "expert_model_parallel_size", "expert_tensor_parallel_size", "sequence_parallel",
+        "gradient_accumulation_fusion", "masked_softmax_fusion", "mamba_num_heads", "mamba_head_dim", "mamba_state_dim",
+        "mamba_num_groups", "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim",
+        "linear_value_head_dim",
     ),
     "train": (
         "train_iters", "global_batch_size", "micro_batch_size", "manual_gc", "manual_gc_interval",
@@ -87,6 +90,9 @@ def overrides(fields: Mapping[str, Field], own: Mapping[str, Any]) -> list[str]:
     for full, field in fields.items():
         if field.changed or (full.partition(".")[2] in ALWAYS and field.value is not None):
             told |= dict.fromkeys(_keys(full, field), field.value)
+    pattern = told.get("model.hybrid_layer_pattern")
+    if pattern:
+        told["model.num_layers"] = sum(symbol not in "/|" for symbol in pattern)
     return words({**told, **own})
 
 

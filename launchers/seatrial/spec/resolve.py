@@ -10,7 +10,7 @@ from typing import Any
 from seatrial.data import text
 from seatrial.errors import SeatrialError, did_you_mean
 from seatrial.spec.bridge import overrides
-from seatrial.spec.engine import MEGATRON_BRIDGE, MEGATRON_CORE, Bridge, engine_named
+from seatrial.spec.engine import MEGATRON_BRIDGE, Bridge, engine_named
 from seatrial.spec.kind import load_kind
 from seatrial.spec.owners import RUN_CONTROLS, RUN_OWNED
 from seatrial.spec.profile import LoadedProfile, load_profile
@@ -70,19 +70,13 @@ def resolve(
         megatron_core=release.version,
         profile_sources=loaded.sources,
         reference=_reference(fields, rehearsal),
-        bridge=_bridge(fields, bridge, rehearsal) if chosen == MEGATRON_BRIDGE else None,
+        bridge=_bridge(fields, bridge) if chosen == MEGATRON_BRIDGE else None,
     )
 
 
-def _bridge(fields: _Fields, bridge: Bridge, rehearsal: bool) -> dict[str, Any]:
+def _bridge(fields: _Fields, bridge: Bridge) -> dict[str, Any]:
     """Return what the ranks are told where Megatron-Bridge's loop runs in them."""
     recipe = fields.recipe
-    if rehearsal:
-        raise SeatrialError(
-            f"the engine {MEGATRON_BRIDGE} needs GPUs", file=recipe.path, key="engine", value=MEGATRON_BRIDGE,
-            rule="its loop has no form for CPU ranks",
-            fix=f"rehearse with --engine {MEGATRON_CORE}, or take a profile of a cluster",
-        )  # fmt: skip
     if bridge.recipe is None:
         raise SeatrialError(
             "no recipe of Megatron-Bridge named", file=recipe.path, key="bridge.recipe",

@@ -18,8 +18,8 @@ OWNED = frozenset({
     "checkpoint.save", "checkpoint.load", "checkpoint.ckpt_step", "checkpoint.exit_on_missing_checkpoint",
     "checkpoint.most_recent_k", "logger.tensorboard_dir", "dataset.path_to_cache", "train.exit_signal_handler",
     "train.exit_duration_in_mins", "train.exit_interval", "validation.skip_train",
-    "dist.distributed_timeout_minutes", "logger.wandb_project", "logger.wandb_exp_name", "logger.wandb_entity",
-    "logger.wandb_save_dir",
+    "dist.distributed_timeout_minutes", "dist.distributed_backend", "logger.wandb_project", "logger.wandb_exp_name",
+    "logger.wandb_entity", "logger.wandb_save_dir",
 })  # fmt: skip
 
 
@@ -35,6 +35,8 @@ def ranks_part(
     if not asked:
         return None
     values = run_values(folder, start, timeout, duration) | trackers.bridge_values(spec, folder)
+    if spec["profile"].get("device") == "cpu":
+        values["dist.distributed_backend"] = "gloo"
     return {"recipe": str(asked["recipe"]), "overrides": [*asked["overrides"], *overrides.words(values)]}
 
 
