@@ -49,6 +49,8 @@ unit: $(READY)
 train: $(READY)
 	$(BIN)/python -m pytest -m train
 
+# Beside that, what the campaign logs in by.
+campaign: PROGRAMS += /usr/sbin/sshd:openssh-server rsync:rsync
 campaign: system $(READY)
 	$(BIN)/python tests/campaign.py
 

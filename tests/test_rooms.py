@@ -28,6 +28,7 @@ ROOMS: dict[str, tuple[set[str], set[str]]] = {
     "check": ({"spec", "data", "run"}, LOGIN),
     "slurm": ({"spec", "check", "data", "run", "supervise"}, LOGIN),
     "report": ({"check", "spec", "run", "judge"}, LOGIN),
+    "interop": ({"spec", "check", "slurm", "run", "data", "supervise"}, LOGIN | {"nemo_run"}),
     "sandbox": ({"run"}, set()),
     "cli": ({"spec", "check", "slurm", "report", "run", "judge", "data", "sandbox"}, LOGIN),
 }

@@ -19,6 +19,7 @@ from seatrial.spec.runspec import RunSpec
 from tests.recipes.parity import DIFFERENT, RUNS, upstream
 from tests.recipes.parity_names import EQUAL
 from tests.recipes.parity_tables import BRIDGE_ONLY, CORE_DEFAULT, FORCED, MODELS, NULL_IS_UNSET, PROFILE
+from tests.train.harness import MEGATRON_CORE
 
 pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore")]
 pytest.importorskip("megatron.training", reason="needs megatron-core")
@@ -34,9 +35,11 @@ THEIR_FORM = {
         "model.mtp_num_layers",
     )
 }
+RENAMED_HERE = {"moe_flex_dispatcher_num_sms": "moe_hybridep_num_sms"} if MEGATRON_CORE.startswith("0.18.") else {}
 OUR_FORM = {"model.use_cpu_initialization": bool}
-# Megatron's config keeps the deprecated name unset; the number of SMs arrives under the new one.
-RENAMED = {"model.moe_hybridep_num_sms": "moe_flex_dispatcher_num_sms"}
+RELEASE = ("profile.megatron_core", MEGATRON_CORE)
+# Since 0.19 Megatron's config keeps this name unset; the number of SMs arrives under the new one.
+RENAMED = {} if MEGATRON_CORE.startswith("0.18.") else {"model.moe_hybridep_num_sms": "moe_flex_dispatcher_num_sms"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -88,7 +91,7 @@ def test_megatrons_config_is_upstreams(model: str, run: str, monkeypatch: pytest
     from megatron.training.training import get_megatron_ddp_config, get_megatron_optimizer_config
 
     forced = [(key, str(value)) for key, value in FORCED[run].items()]
-    args = parsed(resolve(MODELS[model], PROFILE[run], None, forced), monkeypatch)
+    args = parsed(resolve(MODELS[model], PROFILE[run], None, [*forced, RELEASE]), monkeypatch)
     configs = {
         "model": core_transformer_config_from_args(args),
         "ddp": get_megatron_ddp_config(args),
@@ -116,12 +119,13 @@ def test_megatrons_config_is_upstreams(model: str, run: str, monkeypatch: pytest
     ("profile", "kind"), [("gb200-8gpu", "gate"), ("gb200-64gpu", "convergence"), ("local-cpu", "gate")]
 )
 def test_megatron_accepts_every_run(recipe: str, profile: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = resolve(recipe, profile, kind)
+    spec = resolve(recipe, profile, kind, [RELEASE])
     args = parsed(spec, monkeypatch)
     assert args.weight_decay == args.start_weight_decay == args.end_weight_decay == 0.033
     assert (args.cuda_graph_impl, args.te_rng_tracker) == ("none", False)
     for full, field in spec.fields.items():
         key = full.partition(".")[2]
+        key = RENAMED_HERE.get(key, key)
         parsed_value = not getattr(args, f"no_{key}") if hasattr(args, f"no_{key}") else getattr(args, key)
         if field.value is not None:
             assert _plain(parsed_value) == field.value, full

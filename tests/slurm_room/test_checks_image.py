@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -81,6 +82,31 @@ def test_a_module_that_is_not_right(name: str, change: dict[str, Any], severity:
     found = [f for f in judge_image(spec, good(spec, **{name: change})) if f.severity != "note"]
     assert [f.severity for f in found] == ([severity] if severity else []), found
     assert all(words in f.rule and f.field == "profile.container.image" for f in found)
+
+
+@pytest.mark.parametrize(
+    ("settings", "version", "severity"),
+    [
+        ({"megatron_core": "0.18.2"}, "0.18.2", None),
+        ({"megatron_core": "0.18.2"}, "0.18.0rc1", "warning"),
+        ({"megatron_core": "0.18.2"}, "0.19.2", "error"),
+        ({"megatron_core": "0.18.2"}, None, "error"),
+        ({"bridge": {"recipe": "r", "overrides": []}}, "0.18.2", "warning"),
+    ],
+)
+def test_the_release_in_the_image(settings: dict[str, Any], version: str | None, severity: str | None) -> None:
+    spec = replace(spec_of(), **settings)
+    found = [f for f in judge_image(spec, good(spec, core={"version": version})) if f.severity != "note"]
+    assert [f.severity for f in found] == ([severity] if severity else []), found
+
+
+def test_megatron_bridge_is_asked_for_where_it_trains() -> None:
+    spec = replace(spec_of(), bridge={"recipe": "r", "overrides": []})
+    facts = [fact for fact in good(spec) if fact.get("module") != "megatron.bridge"]
+    missing = {"module": "megatron.bridge", "state": "missing", "words": "ModuleNotFoundError"}
+    (found,) = [f for f in judge_image(spec, [*facts, missing]) if f.severity == "error"]
+    assert "the engine megatron-bridge" in found.rule
+    assert "--engine megatron-core" in found.fix
 
 
 def test_a_module_whose_import_ends_python() -> None:

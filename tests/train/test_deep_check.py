@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.train.harness import ROOT, changed
+from tests.train.harness import MEGATRON_CORE, ROOT, changed
 
 pytestmark = pytest.mark.train
 pytest.importorskip("megatron.training")
@@ -31,7 +31,14 @@ def full_size(recipe: str, profile: str) -> list[str]:
         "--profile",
         profile,
     ]
-    command += ["--set", "data.data_path=[/data/text]", "--format", "args"]
+    command += [
+        "--set",
+        "data.data_path=[/data/text]",
+        "--set",
+        f"profile.megatron_core={MEGATRON_CORE}",
+        "--format",
+        "args",
+    ]
     done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=True, cwd=ROOT)
     return shlex.split(done.stdout)
 

@@ -32,6 +32,8 @@ def test_the_training_tests_pass_there(python: str) -> None:
     said = run(
         python, "pytest", "-q", "-p", "no:cacheprovider", "-m", "train and not campaign", "tests/train",
         "tests/recipes", "tests/spec/test_schema.py",
+        # What has no argument is Megatron's own default: the tables of that are the newer release's.
+        "-k", "not own_default and not only_bridge",
     )  # fmt: skip
     assert "passed" in said.splitlines()[-1]
 

@@ -26,6 +26,7 @@ from seatrial.spec.provenance import Source
 from seatrial.spec.resolve import resolve
 from seatrial.supervise import exit_codes
 from tests.supervise.harness import SOURCES, events, record, request, steps
+from tests.train.harness import MEGATRON_CORE
 
 pytest.importorskip("megatron.training")
 pytest.importorskip("wandb")
@@ -43,7 +44,8 @@ def make_run(root: Path) -> RunFolder:
     """A short convergence run that asks for W&B, as submission writes it."""
     changes = {
         "profile.paths.data": str(root / "data"), "profile.host_python": sys.executable,
-        "profile.wandb.enabled": "true", "profile.wandb.mode": "offline", "profile.wandb.key": "TEAM_KEY",
+        "profile.megatron_core": MEGATRON_CORE, "profile.wandb.enabled": "true",
+        "profile.wandb.mode": "offline", "profile.wandb.key": "TEAM_KEY",
         "profile.env.set": "{WANDB_BASE_URL: 'http://127.0.0.1:9', WANDB_INIT_TIMEOUT: '2', CUDA_VISIBLE_DEVICES: ''}",
         "schedule.train_iters": str(LAST), "checkpoint.save_interval": str(LAST), "evaluation.eval_iters": "1",
         "data.split": "90,5,5", "logging.log_interval": "1",

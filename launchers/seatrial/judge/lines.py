@@ -16,6 +16,8 @@ from seatrial.judge.records import EvaluationRecord, Evidence, ExitNotice, SaveR
 EVIDENCE_MARK = "[seatrial evidence]"
 DUMP_HEADER = "--- arguments ---"
 DUMP_FOOTER = "--- end of arguments ---"
+# Megatron-Bridge's loop: a line of its rank 0 before each step's, and what our ranks say before they begin.
+BRIDGE_MARKS = ("s GPU utilization: ", "[seatrial] engine: megatron-bridge")
 BEFORE_TRAINING = "[before the start of training step]"
 
 _ITERATION = re.compile(

@@ -17,6 +17,7 @@ _MARKS = (
     lines.EVIDENCE_MARK,
     lines.DUMP_HEADER,
     lines.DUMP_FOOTER,
+    *lines.BRIDGE_MARKS,
     "[before the start of training",
     "[after training is done]",
     "[exiting program",
@@ -31,7 +32,8 @@ class LogParser:
 
     Megatron prints the first step after a start, does not reset its totals there, and so prints the *mean* of the
     first two steps on the second line (``should_reset`` in ``training_log``). That line's losses, step time and
-    throughput are recovered (2 x printed - previous), its counts are made those of its own step.
+    throughput are recovered (2 x printed - previous), its counts are made those of its own step. Megatron-Bridge's loop
+    resets them after each line: where a line tells that it runs, nothing is recovered.
 
     ``at_start``: the text begins where a process began (a whole log, as opposed to the tail of one).
     """
@@ -42,6 +44,7 @@ class LogParser:
         self._pending_size = 0
         # Lines printed since the last start; -1: nobody knows.
         self._since_start = 0 if at_start else -1
+        self._means = True  # the second line holds a mean: Megatron-Core's own loop
         self._previous: Optional[StepRecord] = None
         self._dump: Optional[dict[str, str]] = None
         self._dump_was_start = False
@@ -104,13 +107,15 @@ class LogParser:
     def _line(self, line: str) -> Iterator[Record]:
         if lines.DUMP_HEADER in line:
             yield from self._end_dump(complete=False)
-            self._dump = {}
+            self._dump, self._means = {}, True
             self._since_start, self._dump_was_start, self._loaded = 0, True, None
             return
         if lines.DUMP_FOOTER in line:
             if self._dump is None:
                 yield ArgumentDump({}, complete=False)
             yield from self._end_dump(complete=True)
+        if any(mark in line for mark in lines.BRIDGE_MARKS):
+            self._means = False
         if self._dump is not None and "iteration " in line:
             found = lines.argument(line)
             if found is not None:
@@ -155,7 +160,7 @@ class LogParser:
         previous, self._previous = self._previous, record
         if previous is not None and record.step <= previous.step:
             self._since_start = 0  # only a new process goes back
-        if self._since_start < 0:
+        if self._since_start < 0 or not self._means:
             return record
         self._since_start += 1
         if self._since_start == 2 and previous is not None and record.step == previous.step + 1:
