@@ -186,6 +186,13 @@ def test_of_two_runs_what_one_does_not_set_differs_and_run_controls_come_last() 
     assert differences([one, None, one], [RUN, LOG, RUN]) == []
 
 
+def test_what_megatron_bridge_was_told_is_configuration() -> None:
+    bridge = {"recipe": "its_config", "overrides": ["train.train_iters=100", 'model.cuda_graph_impl="none"']}
+    found = of_spec({**spec(), "bridge": bridge})
+    assert (found["run.bridge_recipe"], found["bridge.train.train_iters"]) == ("its_config", 100)
+    assert found["bridge.model.cuda_graph_impl"] == "none"
+
+
 @pytest.mark.parametrize(
     ("printed", "value"),
     [

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from seatrial.judge.gate import judge_run
 from seatrial.report.markdown import validation_block
+from seatrial.report.markdown_parts import what, where
 from seatrial.report.markdown_text import code, text
 from seatrial.run import records
 from seatrial.run.layout import RunFolder
@@ -91,6 +92,15 @@ def test_a_gate_that_passes(runs: dict[str, RunFolder]) -> None:
     )  # fmt: skip
     assert "megatron-core `0.19.2`, torch `2.11.0+cu130`" in said["versions"]
     assert "registry.example" not in block  # where the image is kept is nobody's business
+
+
+def test_the_engine_and_the_bytes_of_the_image() -> None:
+    digest = "sha256:" + "a" * 64
+    spec = {"recipe": "r", "bridge": {"recipe": "its_config"}, "profile": {"container": {"image": "/i/nemo.sqsh"}}}
+    assert "engine megatron-bridge, its recipe `its_config`" in what(spec)
+    known = [{"event": "image", "digest": digest}]
+    assert f"image `nemo.sqsh`, `{digest}`" in where(spec, known, False)
+    assert "image `nemo.sqsh`, digest unknown" in where(spec, [{"event": "image", "digest": None}], False)
 
 
 def test_a_convergence_run(runs: dict[str, RunFolder]) -> None:

@@ -82,6 +82,22 @@ def test_a_gate_tells_verdict_speed_resume_check_and_where_it_comes_from(gate: R
     assert "A rehearsal" not in text
 
 
+def test_engine_image_and_what_the_image_says_of_itself(gate: RunFolder) -> None:
+    digest = "sha256:" + "a" * 64
+    bridge = {"recipe": "nemotron_3_nano_gb200_pretrain_config", "overrides": []}
+    records.write_json(gate.spec, records.read_json(gate.spec) | {"bridge": bridge})
+    records.append_event(gate.events, "image", image="/i/nemo.sqsh", digest=digest, how="the SHA-256 of the file")
+    said = {"NVIDIA_PYTORCH_VERSION": "26.06"}
+    records.append_event(gate.events, "evidence", attempt=0, versions={"torch": "2.11"}, container=said)
+    text = read(gate).text
+    for words in (
+        "megatron-bridge, recipe nemotron_3_nano_gb200_pretrain_config",
+        digest,
+        "NVIDIA_PYTORCH_VERSION=26.06",
+    ):
+        assert words in text
+
+
 def test_a_field_that_differs_shows_both_values(gate: RunFolder) -> None:
     page = run_page(gate, None)
     assert re.search(

@@ -54,7 +54,12 @@ def of_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
     same, provenance = mapping(spec.get("same")), mapping(spec.get("provenance"))
     found.update(_flat("environment", mapping(spec.get("environment"))))
     found.update(_flat("profile", mapping(spec.get("profile"))))
+    bridge = mapping(spec.get("bridge"))
+    words = bridge.get("overrides")
+    told = [str(word).partition("=") for word in words] if isinstance(words, list) else []
+    found.update({f"bridge.{key}": plain(value.strip('"')) for key, _, value in told})
     found.update(_flat("run", {
+        "bridge_recipe": bridge.get("recipe"),
         "recipe": spec.get("recipe"), "kind": spec.get("kind"), "megatron_core": spec.get("megatron_core"),
         "training_code": same.get("train"), "image": same.get("image"), "commit": provenance.get("commit"),
     }))  # fmt: skip

@@ -35,7 +35,9 @@ def what(spec: Mapping[str, Any]) -> str:
         for key, field in (fields.items() if isinstance(fields, Mapping) else ())
     }
     said = [f"{name} {code(values[dest])}" for name, dest in _ARGUMENTS if values.get(dest) is not None]
-    return "; ".join([f"recipe {code(spec.get('recipe'))}", ", ".join(said) or f"arguments {UNKNOWN}"])
+    bridge = at(spec, "bridge", "recipe")
+    engine = [f"engine megatron-bridge, its recipe {code(bridge)}"] if bridge else []
+    return "; ".join([f"recipe {code(spec.get('recipe'))}", *engine, ", ".join(said) or f"arguments {UNKNOWN}"])
 
 
 def where(spec: Mapping[str, Any], events: Sequence[Mapping[str, Any]], rehearsal: bool | None) -> str:

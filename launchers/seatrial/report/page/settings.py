@@ -67,7 +67,7 @@ def provenance_part(run: Run) -> Markup:
     state = (
         "dirty: it had uncommitted changes" if dirty is True else "clean" if dirty is False else "not known if clean"
     )
-    commit = made.get("commit")
+    commit, bridge = made.get("commit"), at(spec, "bridge", "recipe")
     admission = mapping(spec.get("admission"))
     admitted = admission.get("gate") or (f"none: {admission.get('reason')}" if admission else None)
     jobs = dict.fromkeys(
@@ -82,6 +82,7 @@ def provenance_part(run: Run) -> Markup:
             ("hash of the spec", code(spec["hash"]) if spec.get("hash") else None),
             ("submitted from", made.get("host")), ("processor", made.get("machine")),
             ("seatrial", made.get("seatrial")), ("Python", made.get("python")), ("submitit", made.get("submitit")),
+            ("engine", html("megatron-bridge, recipe ", code(bridge)) if bridge else None),
             ("megatron-core asked for", spec.get("megatron_core")),
             ("container image", code(at(spec, "profile", "container", "image") or "none")),
             ("image digest", code(digest_in(run.events)) if digest_in(run.events) else None),
