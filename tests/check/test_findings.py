@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -182,6 +183,8 @@ def test_a_segment_holds_the_spares_too(segment: int | None, asked: int | None) 
 def test_every_check_is_needed() -> None:
     """Each check speaks up in some test above, or is a note."""
     specs = [build(**change) for change, _, _ in CASES] + [build("9b", "local-cpu"), build(profile={"account": None})]
+    twice = {"recipe": "nemotron_3_nano_pretrain_8gpu_gb200_bf16_config", "overrides": []}
+    specs.append(replace(build(), bridge=twice))
     usable = [spec for spec in specs if not list(check_sizes(spec))]
     silent = [check.__name__ for check in CHECKS if not any(list(check(spec)) for spec in usable)]
     assert silent == []
