@@ -58,6 +58,7 @@ def end(process: subprocess.Popen[bytes]) -> tuple[int, str]:
     return process.returncode, output.decode()
 
 
+@pytest.mark.campaign  # the voyages on Slurm are the same with more disturbances
 def test_stopped_and_killed_and_resumed_to_the_end(tmp_path: Path) -> None:
     folder = make_run(tmp_path)
     process = start(folder)
