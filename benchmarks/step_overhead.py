@@ -53,7 +53,7 @@ def bare_loss(loss_mask: Any, output: Any) -> Any:
 
 def rank(plan: Path) -> None:
     """Train, switching between the two at every step; rank 0 prints the figures."""
-    from seatrial.train import cpu, engine, evidence, forward
+    from seatrial.train import cpu, engine, evidence, exits, forward
     from seatrial.train.plan import find_place, read_plan
 
     cpu.set_environment(os.environ)
@@ -77,7 +77,7 @@ def rank(plan: Path) -> None:
 
     evidence.Evidence._count = remembering  # type: ignore[method-assign]
     forward.ForwardStep.__call__ = switching  # type: ignore[method-assign]
-    engine._take_down = lambda: None  # the ranks go on after the loop, to time the calls alone
+    exits.take_down = lambda: None  # the ranks go on after the loop, to time the calls alone
     place = find_place(os.environ, read_plan(plan))
     engine.run(read_plan(plan), place)
     if place.rank == 0:

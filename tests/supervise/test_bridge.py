@@ -9,7 +9,6 @@ import pytest
 
 from seatrial.run.layout import RunFolder
 from seatrial.spec.owners import BRIDGE_RUN_OWNED
-from seatrial.supervise import bridge
 from seatrial.supervise.plan import make_plan
 from seatrial.supervise.resume import Start
 from seatrial.train.plan import Bridge, plan_from_json
@@ -34,7 +33,7 @@ def values(folder: RunFolder, start: Start, minutes_left: float | None = None, *
     assert told.recipe == "my_config"
     assert told.overrides[0] == "train.train_iters=100"
     found = dict(word.split("=", 1) for word in told.overrides[1:])
-    assert set(found) - {"checkpoint.load_optim"} <= bridge.OWNED <= BRIDGE_RUN_OWNED
+    assert set(found) - {"checkpoint.load_optim"} <= BRIDGE_RUN_OWNED
     return found
 
 

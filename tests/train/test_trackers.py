@@ -275,6 +275,6 @@ def test_the_key_is_in_this_process_alone(key: str | None, before: dict[str, str
 
 def test_a_final_evaluation_made_up_alone_is_written() -> None:
     seen: list[Any] = []
-    evaluate = trackers._always_written(lambda *words, **options: seen.append((words, options)))
+    evaluate = trackers.always_written(lambda *words, **options: seen.append((words, options)))
     evaluate("prefix", write_to_tensorboard=False, verbose=True)
     assert seen == [(("prefix",), {"write_to_tensorboard": True, "verbose": True})]

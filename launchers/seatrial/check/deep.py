@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import json
 import subprocess
@@ -12,15 +11,16 @@ from pathlib import Path
 
 from seatrial.check.findings import Finding
 from seatrial.errors import SeatrialError
+from seatrial.run.releases import installed, same_line
 from seatrial.spec.arguments import arguments
 from seatrial.spec.runspec import RunSpec
 
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 
 
-def need_megatron(what: str, release: str, bridge: bool = False) -> None:
-    """Raise SeatrialError unless this Python has torch and megatron-core of ``release``'s line; or, with ``bridge``,
-    Megatron-Bridge, which brings its own. Imports none of them."""
+def need_megatron(what: str, spec: RunSpec) -> None:
+    """Raise SeatrialError unless this Python has torch and megatron-core of the spec's line; or, where that is its
+    engine, Megatron-Bridge, which brings its own. Imports none of them."""
     missing = [name for name in ("torch", "megatron") if importlib.util.find_spec(name) is None]
     if missing:
         packages = ", ".join({"megatron": "megatron-core"}.get(name, name) for name in missing)
@@ -28,7 +28,7 @@ def need_megatron(what: str, release: str, bridge: bool = False) -> None:
             f"{what} needs {packages}, which {sys.executable} does not have",
             fix="pip install 'seatrial[train]'",
         )
-    if bridge:
+    if spec.bridge:
         if importlib.util.find_spec("megatron.bridge") is None:
             raise SeatrialError(
                 f"{what} needs megatron-bridge, which {sys.executable} does not have",
@@ -36,12 +36,12 @@ def need_megatron(what: str, release: str, bridge: bool = False) -> None:
                 fix="a Python with megatron-bridge 0.5, or --engine megatron-core",
             )  # fmt: skip
         return
-    installed = importlib.metadata.version("megatron-core")
-    if installed.split(".")[:2] != release.split(".")[:2]:
+    release, there = spec.megatron_core, installed("megatron-core")
+    if there is not None and not same_line(there, release):
         raise SeatrialError(
-            f"{what} needs megatron-core {release}, and {sys.executable} has {installed}",
+            f"{what} needs megatron-core {release}, and {sys.executable} has {there}",
             key="profile.megatron_core", value=release, rule="the release whose arguments the ranks are given",
-            fix=f"--set profile.megatron_core={installed}, or a Python with {release}",
+            fix=f"name the line of {there} in profile.megatron_core, or take a Python with {release}",
         )  # fmt: skip
 
 
@@ -51,7 +51,7 @@ def deep_check(spec: RunSpec, timeout_seconds: float = 300) -> tuple[list[Findin
     Runs ``seatrial.train.deep_check`` (``seatrial.train.bridge.resolve`` where Megatron-Bridge trains) at the spec's
     real world size on one CPU process. Raises SeatrialError where Megatron is missing or the check itself breaks.
     """
-    need_megatron("check --deep", spec.megatron_core, spec.bridge is not None)
+    need_megatron("check --deep", spec)
     module = "seatrial.train.bridge.resolve" if spec.bridge else "seatrial.train.deep_check"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "spec.json"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,10 +11,9 @@ from seatrial.report.markdown_text import UNKNOWN, code, count, text
 from seatrial.run import records
 from seatrial.run.checkpoint import DELETED, check, list_checkpoints
 from seatrial.run.fields import at
-from seatrial.run.images import digest_in
+from seatrial.run.images import digest_in, named_digest
 from seatrial.run.layout import RunFolder
 
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 # Megatron's arguments that tell one run from another at a glance, by dest.
 _ARGUMENTS = (
     ("sequence length", "seq_length"), ("global batch", "global_batch_size"), ("micro batch", "micro_batch_size"),
@@ -63,9 +61,9 @@ def image(named: Any, events: Iterable[Mapping[str, Any]]) -> str:
     """Return the image's name without where it is kept, and its digest: the reference's, or the file's."""
     if not named:
         return "none"
-    found = _DIGEST.search(str(named)) or _DIGEST.fullmatch(digest_in(events) or "")
+    digest = named_digest(str(named)) or digest_in(events)
     name = str(named).partition("@sha256:")[0].rstrip("/").rpartition("/")[2]
-    return f"{code(name)}, {f'`{found[0]}`' if found else f'digest {UNKNOWN}'}"
+    return f"{code(name)}, {f'`{digest}`' if digest else f'digest {UNKNOWN}'}"
 
 
 def jobs(history: Iterable[AttemptRecord], events: Iterable[Mapping[str, Any]]) -> str:

@@ -37,9 +37,9 @@ def image_of(image: str, known: Path, stopped: Callable[[], bool] = lambda: Fals
     A registry's tag has no digest of its own, and may name another image tomorrow; no registry is asked.
     Raises Stopped where ``stopped`` says so meanwhile, OSError where the file cannot be read.
     """
-    named = _DIGEST.search(image)
+    named = named_digest(image)
     if named:
-        return Image(image, named[0], "the reference names it")
+        return Image(image, named, "the reference names it")
     if not image.startswith("/"):
         return Image(image, None, "a tag: the registry may give it to another image at any time")
     there = Path(image).stat()
@@ -56,6 +56,12 @@ def image_of(image: str, known: Path, stopped: Callable[[], bool] = lambda: Fals
     return found
 
 
+def named_digest(reference: str) -> Optional[str]:
+    """Return the digest that an image's reference names, or None. Pure."""
+    found = _DIGEST.search(reference)
+    return found[0] if found else None
+
+
 def known_for(runs: Path) -> Path:
     """Return the file with the digests of images that runs in ``runs`` have used."""
     return runs / ".seatrial" / "images.jsonl"
@@ -63,8 +69,8 @@ def known_for(runs: Path) -> Path:
 
 def digest_in(events: Iterable[Mapping[str, Any]]) -> Optional[str]:
     """Return the newest digest that the run's events tell, or None."""
-    said = [event.get("digest") for event in events if event.get("event") == EVENT]
-    return next((str(digest) for digest in reversed(said) if digest), None)
+    said = [str(event.get("digest")) for event in events if event.get("event") == EVENT]
+    return next((digest for digest in reversed(said) if _DIGEST.fullmatch(digest)), None)
 
 
 def _known(path: Path, image: str, size: int, mtime_ns: int) -> Optional[str]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from seatrial.run.images import named_digest
 from seatrial.slurm.snapshot import train_hash
 from seatrial.spec.bridge import KEYS as BRIDGE_KEYS
 from seatrial.spec.owners import RUN_CONTROLS, RUN_OWNED
@@ -18,12 +18,12 @@ from seatrial.spec.schema import load_schema
 # Run controls that shape the curve, and arguments that only say where things lie.
 _SHAPE_THE_CURVE = ("global_batch_size", "seq_length", "lr_warmup_iters", "lr_decay_iters")
 _PLACES = frozenset({"data_path", "tokenizer_model", "num_workers", "mmap_bin_files"})
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def identity(spec: RunSpec) -> dict[str, Any]:
     """Return what stands as ``same`` in spec.json. Reads the training code's files, and looks at the image's."""
-    text = json.dumps([argument_words(spec), *_bridge(spec)] if spec.bridge else argument_words(spec), sort_keys=True)
+    words, told = argument_words(spec), _bridge(spec)
+    text = json.dumps([words, *told] if told else words, sort_keys=True)
     return {
         "arguments": hashlib.sha256(text.encode()).hexdigest(),
         "train": train_hash(),
@@ -33,10 +33,12 @@ def identity(spec: RunSpec) -> dict[str, Any]:
 
 
 def _bridge(spec: RunSpec) -> list[Any]:
-    """Return what Megatron-Bridge is told, but for run controls and where things lie."""
-    told = spec.bridge or {"recipe": None, "overrides": []}
+    """Return what Megatron-Bridge is told, but for run controls and where things lie; nothing where it does not run."""
+    if spec.bridge is None:
+        return []
     free = {key for dest in RUN_CONTROLS | _PLACES for key in BRIDGE_KEYS.get(dest, ())}
-    return [told["recipe"], sorted(word for word in told["overrides"] if word.partition("=")[0] not in free)]
+    words = spec.bridge["overrides"]
+    return [spec.bridge["recipe"], sorted(word for word in words if word.partition("=")[0] not in free)]
 
 
 def curve_identity(spec: RunSpec) -> str:
@@ -44,8 +46,7 @@ def curve_identity(spec: RunSpec) -> str:
     words = argument_words(spec)
     shape = {name: spec.get(name) for name in _SHAPE_THE_CURVE}
     kept = {dest: said for dest, said in words.items() if dest not in _PLACES}
-    of_bridge = _bridge(spec) if spec.bridge else []
-    return hashlib.sha256(json.dumps([kept, shape, *of_bridge], sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([kept, shape, *_bridge(spec)], sort_keys=True).encode()).hexdigest()
 
 
 def argument_words(spec: RunSpec) -> dict[str, list[str]]:
@@ -66,9 +67,9 @@ def image_identity(image: str | None) -> str | None:
     """Return the digest where the reference has one, else path, size and mtime of the file, else the reference."""
     if image is None:
         return None
-    digest = _DIGEST.search(image)
+    digest = named_digest(image)
     if digest:
-        return digest[0]
+        return digest
     try:
         there = Path(image).stat()
     except (OSError, ValueError):

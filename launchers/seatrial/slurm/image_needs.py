@@ -10,6 +10,7 @@ from typing import Any
 
 from seatrial.check.blame import Finding, Severity, profile
 from seatrial.check.layout import uses_hybridep
+from seatrial.run.releases import same_line
 from seatrial.slurm.image_program import MARK
 from seatrial.spec.runspec import RunSpec
 
@@ -149,7 +150,7 @@ def _judge(spec: RunSpec, need: Need, fact: Mapping[str, Any] | None, ended: boo
             )
             fix = f"pip install megatron-core=={spec.megatron_core}, or name the image's line in profile.megatron_core"
             # Megatron-Bridge is told in its own words; and a patch of the same line has the same arguments.
-            mild = spec.bridge is not None or release(version)[:2] == release(spec.megatron_core)[:2]
+            mild = spec.bridge is not None or same_line(version, spec.megatron_core)
             yield _blame(spec, rule, fix, value=version, severity="warning" if mild else "error")
         elif need.least and version and release(version) < release(need.least):
             rule = f"{need.distribution} {need.least} or newer; the image has {version}"

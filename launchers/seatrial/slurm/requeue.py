@@ -77,7 +77,7 @@ def requeue(folder: RunFolder, wish: Wish, slurm: Slurm) -> Requeued:
 
 
 def _start_here(folder: RunFolder, document: Mapping[str, Any], wish: Wish, run: RunJob) -> Requeued:
-    need_megatron("a run on this machine", str(document["megatron_core"]), bool(document.get("bridge")))
+    need_megatron("a run on this machine", RunSpec.from_json(document))
     changed = requeue_profile.changed(document, folder, wish.profile) if wish.profile else None
     before = str(run.submitted.get("job_id") or "") or None
     take_back = changed.write() if changed else None

@@ -92,22 +92,12 @@ def submit(
     run_id = new_run_id(spec.recipe, spec.kind)
     local = spec.profile["executor"] == "local"
     if local:
-        need_megatron("a run on this machine", spec.megatron_core, spec.bridge is not None)
+        need_megatron("a run on this machine", spec)
     script = None if local else batch_script(spec, run_id, dependency=dependency)
     source = require_clean(source_root(), allow_dirty or local, require_head)
     folder = RunFolder.create(Path(spec.profile["paths"]["runs"]) / run_id)
     try:
-        document = spec_document(spec, run_id, source, admission) | ({"group": group} if group else {})
-        source.write_diff(folder.path)
-        if script is not None:
-            document["code"] = write_code(folder.path / "code").record()
-            (folder.path / "batch.sh").write_text(script)
-        if spec.reference is not None:
-            shutil.copyfile(str(spec.reference["file"]), folder.reference)
-        records.write_json(folder.spec, document)
-        records.append_event(folder.events, "created", run_id=run_id, hash=spec.content_hash)
-        if admission:
-            records.append_event(folder.events, "admission", **admission.to_json())
+        write_run(folder, spec, source, script, admission, group)
         if script is None:
             job = start_local(folder, spec)
             return Submission(folder, lambda: not job.done())
@@ -121,6 +111,32 @@ def submit(
         if not (folder.path / _ACCEPTED).exists():
             shutil.rmtree(folder.path, ignore_errors=True)
         raise
+
+
+def write_run(
+    folder: RunFolder,
+    spec: RunSpec,
+    source: Source,
+    script: str | None,
+    admission: Admission | None = None,
+    group: str | None = None,
+) -> None:
+    """Write what a run is into its new folder, which has the run's id as its name: spec, code, script, first events.
+
+    ``script`` None: the run starts on this machine, from the source as it stands.
+    """
+    run_id = folder.path.name
+    document = spec_document(spec, run_id, source, admission) | ({"group": group} if group else {})
+    source.write_diff(folder.path)
+    if script is not None:
+        document["code"] = write_code(folder.path / "code").record()
+        (folder.path / "batch.sh").write_text(script)
+    if spec.reference is not None:
+        shutil.copyfile(str(spec.reference["file"]), folder.reference)
+    records.write_json(folder.spec, document)
+    records.append_event(folder.events, "created", run_id=run_id, hash=spec.content_hash)
+    if admission:
+        records.append_event(folder.events, "admission", **admission.to_json())
 
 
 def _start_slurm(

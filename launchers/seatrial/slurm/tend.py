@@ -104,7 +104,7 @@ def _rehearsed(run: Run, case: Case, what: Tended, slurm: Slurm) -> Outcome:
         if what.action is Action.SUBMIT:
             _checked(run, slurm)
         elif what.action is Action.START:
-            need_megatron("a run on this machine", str(run.document["megatron_core"]), bool(run.document.get("bridge")))
+            need_megatron("a run on this machine", RunSpec.from_json(run.document))
     except Exception as error:
         return _outcome(run, case, what, f"{what.words}; {_told(error)}", failed=True)
     return _outcome(run, case, what)
@@ -145,9 +145,10 @@ def _requeue(run: Run, case: Case, what: Tended, slurm: Slurm) -> Outcome:
 
 
 def _start(run: Run, case: Case, what: Tended, slurm: Slurm) -> Outcome:
-    need_megatron("a run on this machine", str(run.document["megatron_core"]), bool(run.document.get("bridge")))
+    spec = RunSpec.from_json(run.document)
+    need_megatron("a run on this machine", spec)
     before = str(run.job.submitted.get("job_id") or "") or None
-    job = start_local(run.folder, RunSpec.from_json(run.document), by=BY, replaces=before)
+    job = start_local(run.folder, spec, by=BY, replaces=before)
     words = f"started again on this machine: {what.words}"
     _record(run, what.action, str(job.job_id), words, replaces=before)
     return _done(run, case, what, words, str(job.job_id))

@@ -9,7 +9,6 @@ from typing import Any
 
 from seatrial.errors import SeatrialError, did_you_mean
 from seatrial.spec.owners import BRIDGE_RUN_OWNED
-from seatrial.spec.yamlfile import YamlFile
 
 MEGATRON_CORE, MEGATRON_BRIDGE = "megatron-core", "megatron-bridge"
 ENGINES = (MEGATRON_CORE, MEGATRON_BRIDGE)
@@ -25,24 +24,6 @@ class Bridge:
 
     recipe: str | None = None
     overrides: Mapping[str, Any] = field(default_factory=dict)
-
-    def with_block(self, file: YamlFile, block: Mapping[str, Any]) -> Bridge:
-        """Return this with what one recipe file says. Raises SeatrialError naming the line."""
-        found = self
-        for key, value in block.items():
-            here: dict[str, Any] = {"file": file.path, "line": file.line("bridge", key)}
-            if key == "overrides" and isinstance(value, dict):
-                for name, item in value.items():
-                    line = file.line("bridge", key, name)
-                    found = found.with_value(str(name), item, file=file.path, line=line)
-            elif key == "recipe":
-                found = found.with_value(key, value, **here)
-            else:
-                raise SeatrialError(
-                    f"unknown key {key!r}" if key not in BLOCK else "must be a mapping", key=f"bridge.{key}", **here,
-                    rule=f"one of {', '.join(BLOCK)}", fix=did_you_mean(str(key), BLOCK),
-                )  # fmt: skip
-        return found
 
     def with_value(self, key: str, value: Any, **where: Any) -> Bridge:
         """Return this with ``recipe`` or one override set; ``where`` (file, line) goes into the error."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from seatrial.errors import SeatrialError, did_you_mean
 from seatrial.spec import library
-from seatrial.spec.engine import MEGATRON_CORE, Bridge, engine_named
+from seatrial.spec.engine import BLOCK, MEGATRON_CORE, Bridge, engine_named
 from seatrial.spec.owners import REHEARSAL_MAY_CHANGE, RUN_OWNED
 from seatrial.spec.schema import Schema
 from seatrial.spec.yamlfile import YamlFile, read_yaml
@@ -160,7 +160,13 @@ class _Merged:
     def add(self, file: YamlFile) -> None:
         _known(file, (), file.data, _TOP_LEVEL)
         self.engine = engine_named(file.data.get("engine", self.engine), file=file.path, line=file.line("engine"))
-        self.bridge = self.bridge.with_block(file, _mapping(file, ("bridge",), file.data.get("bridge")))
+        block = _mapping(file, ("bridge",), file.data.get("bridge"))
+        _known(file, ("bridge",), block, BLOCK)
+        told = _mapping(file, ("bridge", "overrides"), block.get("overrides"))
+        if "recipe" in block:
+            self._bridge(file, ("bridge", "recipe"), block["recipe"])
+        for key, value in told.items():
+            self._bridge(file, ("bridge", "overrides", key), value)
         for section in SECTIONS:
             self._section(file, (section,), file.data.get(section), self.values)
         _environment(file, ("env",), file.data.get("env"), self.env)
@@ -173,6 +179,9 @@ class _Merged:
         _environment(file, ("rehearsal", "env"), rehearsal.get("env"), self.rehearsal_env)
         self.rehearsal_gate.update(_gate(file, ("rehearsal", "gate"), rehearsal.get("gate")))
         self.rehearsal_reference.update(reference_block(file, ("rehearsal", "reference"), rehearsal.get("reference")))
+
+    def _bridge(self, file: YamlFile, at: tuple[str, ...], value: Any) -> None:
+        self.bridge = self.bridge.with_value(str(at[-1]), value, file=file.path, line=file.line(*at))
 
     def _section(self, file: YamlFile, at: tuple[str, ...], data: Any, into: dict[str, Sourced]) -> None:
         for key, value in _mapping(file, at, data).items():

@@ -126,10 +126,9 @@ class _Fields:
         """Raise SeatrialError for the first field that the megatron-core of the image does not know or take."""
         if release.version == self.schema.version:
             return
-        values = {full.partition(".")[2]: field.value for full, field in self.fields.items() if field.value is not None}
+        values = {key: value for key, value in _by_key(self.fields).items() if value is not None}
         for full, field in self.fields.items():
-            key = full.partition(".")[2]
-            problem = _unfit(key, values, release)
+            problem = _unfit(full.partition(".")[2], values, release)
             if problem:
                 raise SeatrialError(
                     f"megatron-core {release.version} does not take this", file=field.source, key=full,
@@ -160,6 +159,11 @@ class _Fields:
         self.put(full, Sourced(value, source), owner)
 
 
+def _by_key(fields: Mapping[str, Field]) -> dict[str, Any]:
+    """Return argument -> value, without the sections."""
+    return {full.partition(".")[2]: field.value for full, field in fields.items()}
+
+
 def _unfit(key: str, values: Mapping[str, Any], release: Schema) -> str | None:
     """Return why ``release`` cannot be given argument ``key`` of ``values``, or None."""
     argument = release.arguments.get(key)
@@ -181,7 +185,7 @@ def _section_hint(key: str, fields: Mapping[str, Field]) -> str | None:
 
 def _environment(recipe_env: dict[str, str], profile: LoadedProfile, fields: Mapping[str, Field]) -> dict[str, str]:
     """Fill ``{dest}`` and ``{profile.key}`` in the recipe's values; the profile's own values win."""
-    values = {full.partition(".")[2]: field.value for full, field in fields.items()}
+    values = _by_key(fields)
     values |= {f"profile.{key}": value for key, value in profile.data.items()}
 
     def fill(match: re.Match[str]) -> str:
@@ -198,7 +202,7 @@ def _environment(recipe_env: dict[str, str], profile: LoadedProfile, fields: Map
 
 def _gate(fields: _Fields, kind: str | None, rehearsal: bool) -> dict[str, Any]:
     """Return what the judge expects: every step, a whole checkpoint at each save, and how far the loss must fall."""
-    values = {full.partition(".")[2]: field.value for full, field in fields.fields.items()}
+    values = _by_key(fields.fields)
     steps, every = values.get("train_iters"), values.get("save_interval")
     if kind is None or not steps:
         return {}

@@ -1,5 +1,7 @@
 """What only the run may tell Megatron-Bridge: folders, checkpoint, time-outs; as KEY=VALUE overrides. Pure.
 
+``spec.owners.BRIDGE_RUN_OWNED`` keeps recipes and command lines from these keys.
+
 The exit signal is none of them: its field takes no text, so the rank sets it from the plan.
 """
 
@@ -13,15 +15,6 @@ from seatrial.run.layout import RunFolder
 from seatrial.supervise import trackers
 from seatrial.supervise.resume import Start
 
-# What is set below, as keys of its ConfigContainer: no recipe and no command line may set them.
-OWNED = frozenset({
-    "checkpoint.save", "checkpoint.load", "checkpoint.ckpt_step", "checkpoint.exit_on_missing_checkpoint",
-    "checkpoint.most_recent_k", "logger.tensorboard_dir", "dataset.path_to_cache", "train.exit_signal_handler",
-    "train.exit_duration_in_mins", "train.exit_interval", "validation.skip_train",
-    "dist.distributed_timeout_minutes", "dist.distributed_backend", "logger.wandb_project", "logger.wandb_exp_name",
-    "logger.wandb_entity", "logger.wandb_save_dir",
-})  # fmt: skip
-
 
 def ranks_part(
     spec: Mapping[str, Any], folder: RunFolder, start: Start, timeout: int, duration: Optional[int]
@@ -34,7 +27,8 @@ def ranks_part(
     asked = spec.get("bridge")
     if not asked:
         return None
-    values = run_values(folder, start, timeout, duration) | trackers.bridge_values(spec, folder)
+    values = run_values(folder, start, timeout, duration)
+    values |= {f"logger.{name}": value for name, value in trackers.values(spec, folder).items()}
     if spec["profile"].get("device") == "cpu":
         values["dist.distributed_backend"] = "gloo"
     return {"recipe": str(asked["recipe"]), "overrides": [*asked["overrides"], *overrides.words(values)]}

@@ -42,8 +42,8 @@ def parse(said: str, asked_at: float = 0.0) -> Optional[JobFacts]:
         return None
     restarts = fields.get("Restarts", "")
     return JobFacts(
-        fields["JobState"], int(restarts) if restarts.isdecimal() else 0, _seconds(fields.get("EndTime")),
-        _seconds(fields.get("PreemptTime")), asked_at, fields.get("NodeList", "").replace("(null)", ""),
+        fields["JobState"], int(restarts) if restarts.isdecimal() else 0, seconds_since_1970(fields.get("EndTime")),
+        seconds_since_1970(fields.get("PreemptTime")), asked_at, fields.get("NodeList", "").replace("(null)", ""),
     )  # fmt: skip
 
 
@@ -54,8 +54,8 @@ def look(job: str, environment: Optional[Mapping[str, str]] = None, seconds: flo
     return None if said is None else parse(said, asked)
 
 
-def _seconds(text: Optional[str]) -> Optional[float]:
-    """Slurm prints local time without a zone, or None, Unknown, N/A."""
+def seconds_since_1970(text: Optional[str]) -> Optional[float]:
+    """Return the time that Slurm prints: local, without a zone; None for None, Unknown, N/A. Pure."""
     try:
         return time.mktime(time.strptime(text or "", "%Y-%m-%dT%H:%M:%S"))
     except (ValueError, OverflowError):

@@ -32,25 +32,26 @@ def run_of(run_id: str) -> str:
     return f"{safe[: _LONGEST_ID - _DIGEST - 1]}-{digest}"
 
 
-def arguments(spec: Mapping[str, Any], folder: RunFolder) -> list[str]:
-    """Return Megatron's arguments for W&B. wandb itself makes a folder ``wandb`` in the one that it is given."""
+def values(spec: Mapping[str, Any], folder: RunFolder) -> dict[str, str]:
+    """Return what the loop is told of W&B: Megatron's name of an argument -> value.
+
+    wandb itself makes a folder ``wandb`` in the one that it is given.
+    """
     wanted = _wanted(spec, folder)
     if wanted is None:
-        return []
-    words = [
-        "--wandb-project", str(wanted["project"]),
-        "--wandb-exp-name", str(spec["run_id"]),
-        "--wandb-save-dir", str(folder.path),
-    ]  # fmt: skip
-    return [*words, "--wandb-entity", str(wanted["entity"])] if wanted.get("entity") else words
-
-
-def bridge_values(spec: Mapping[str, Any], folder: RunFolder) -> dict[str, Any]:
-    """Return what Megatron-Bridge is told of W&B: key of its ConfigContainer -> value."""
-    words = arguments(spec, folder)
-    return {
-        f"logger.{flag.removeprefix('--').replace('-', '_')}": value for flag, value in zip(words[::2], words[1::2])
+        return {}
+    told = {
+        "wandb_project": str(wanted["project"]),
+        "wandb_exp_name": str(spec["run_id"]),
+        "wandb_save_dir": str(folder.path),
     }
+    return {**told, "wandb_entity": str(wanted["entity"])} if wanted.get("entity") else told
+
+
+def arguments(spec: Mapping[str, Any], folder: RunFolder) -> list[str]:
+    """Return the same as Megatron's arguments."""
+    pairs = values(spec, folder).items()
+    return [word for name, value in pairs for word in (f"--{name.replace('_', '-')}", value)]
 
 
 def ranks_part(spec: Mapping[str, Any], folder: RunFolder) -> Optional[dict[str, Any]]:

@@ -38,7 +38,7 @@ def run(plan: Plan, place: Place, on_listening: Callable[[], None] = lambda: Non
 def _pretrain(plan: Plan, place: Place, on_listening: Callable[[], None]) -> None:
     from megatron.training.argument_utils import pretrain_cfg_container_from_args
 
-    from . import arguments, data, drill, models, release, requirements, trackers
+    from . import arguments, data, drill, exits, models, release, requirements, trackers
     from .evidence import Evidence
     from .forward import ForwardStep
 
@@ -70,19 +70,10 @@ def _pretrain(plan: Plan, place: Place, on_listening: Callable[[], None]) -> Non
         )
     except SystemExit as end:
         if not end.code:
-            _take_down()
+            exits.take_down()
         raise
     finally:
         if step.first_iteration is not None:
             # Where only the final evaluation is made up, the loop never counted.
             evidence.print("end", getattr(args, "curr_iteration", args.iteration - 1) + 1)
-    _take_down()
-
-
-def _take_down() -> None:
-    """End the process groups after a good end. Left to the interpreter's own end, gloo's threads may still run when
-    their pool is taken down, and the rank aborts."""
-    import torch.distributed
-
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
+    exits.take_down()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import json
 import os
 import platform
@@ -11,6 +10,8 @@ import sys
 from typing import Any
 
 import torch
+
+from seatrial.run.releases import installed
 
 PREFIX = "[seatrial evidence] "
 SCHEMA = 1
@@ -110,17 +111,9 @@ def deep_ep_found() -> dict[str, Any] | None:
         return None
     return {
         "file": getattr(module, "__file__", None),
-        "version": getattr(module, "__version__", None) or version("deep_ep"),
+        "version": getattr(module, "__version__", None) or installed("deep_ep"),
         "stand_in": bool(getattr(module, "stand_in", False)),
     }
-
-
-def version(distribution: str) -> str | None:
-    """Return an installed distribution's version, or None."""
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def versions(device: str) -> dict[str, str | None]:
@@ -128,12 +121,12 @@ def versions(device: str) -> dict[str, str | None]:
     found = {
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "megatron_core": version("megatron-core"),
-        "transformer_engine": version("transformer-engine"),
+        "megatron_core": installed("megatron-core"),
+        "transformer_engine": installed("transformer-engine"),
         "cuda": None if device == "cpu" else torch.version.cuda,
         "nccl": None if device == "cpu" else ".".join(map(str, torch.cuda.nccl.version())),
     }
-    return found | {name.replace("-", "_"): version(name) for name in _ALSO if version(name)}
+    return found | {name.replace("-", "_"): installed(name) for name in _ALSO if installed(name)}
 
 
 def container() -> dict[str, str]:

@@ -109,6 +109,15 @@ def _remove_temporary_folder() -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def take_down() -> None:
+    """End the process groups after a good end. Left to the interpreter's own end, gloo's threads may still run when
+    their pool is taken down, and the rank aborts."""
+    import torch.distributed
+
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
 def leave(code: int) -> NoReturn:
     """End the process with ``code``.
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.training.models.gpt import GPTModelBuilder, GPTModelConfig, default_layer_spec
 
-from . import gpt_model
+from .gpt_model import BlockBuilder
 
 
 @dataclass(kw_only=True)
@@ -22,20 +22,8 @@ class BlockGPTModelConfig(GPTModelConfig):  # type: ignore[misc]
     """Rewrites layer specs, for a rehearsal on the CPU."""
 
 
-class BlockGPTModelBuilder(GPTModelBuilder):  # type: ignore[misc]
+class BlockGPTModelBuilder(BlockBuilder, GPTModelBuilder):  # type: ignore[misc]
     """Builds decoder and prediction layers from one block spec."""
-
-    def build_model(
-        self,
-        pg_collection: Any,
-        pre_process: bool | None = None,
-        post_process: bool | None = None,
-        vp_stage: int | None = None,
-    ) -> Any:
-        """Build one stage; the same contract as the wheel's builder."""
-        return gpt_model.build(
-            self._model_config, self._layer_spec(vp_stage), pg_collection, pre_process, post_process, vp_stage
-        )
 
     def _layer_spec(self, vp_stage: int | None) -> Any:
         spec = self._model_config.transformer_layer_spec

@@ -14,7 +14,7 @@ from megatron.core.transformer.spec_utils import import_module
 from megatron.training.argument_utils import core_transformer_config_from_args
 from megatron.training.models.base import ModelConfig
 
-from . import gpt_model
+from .gpt_model import BlockBuilder
 
 
 @dataclass(kw_only=True)
@@ -47,23 +47,14 @@ class OlderGPTModelConfig(ModelConfig):  # type: ignore[misc]
             check()
 
 
-class OlderGPTModelBuilder:
-    """Builds one stage, by the contract of 0.19's builders."""
+class OlderGPTModelBuilder(BlockBuilder):
+    """Builds the block that the arguments ask for."""
 
     def __init__(self, model_config: OlderGPTModelConfig) -> None:
         self._model_config = model_config
 
-    def build_model(
-        self,
-        pg_collection: Any,
-        pre_process: bool | None = None,
-        post_process: bool | None = None,
-        vp_stage: int | None = None,
-    ) -> Any:
-        """Build one stage from the block that the arguments ask for."""
-        config = self._model_config
-        block = config.transformer_layer_spec or _block(config.transformer, vp_stage)
-        return gpt_model.build(config, block, pg_collection, pre_process, post_process, vp_stage)
+    def _layer_spec(self, vp_stage: int | None) -> Any:
+        return self._model_config.transformer_layer_spec or _block(self._model_config.transformer, vp_stage)
 
 
 def _block(transformer: Any, vp_stage: int | None) -> Any:

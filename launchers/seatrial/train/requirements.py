@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from seatrial.errors import SeatrialError
+from seatrial.run import releases
 
 
 class Requirement(NamedTuple):
@@ -75,19 +76,22 @@ def missing_error(missing: list[Requirement], *, gpu: bool = True) -> SeatrialEr
     )
 
 
-def check_imports() -> None:
-    """Raise one :class:`SeatrialError` that lists what of torch, Megatron and their helpers cannot be imported."""
-    missing = [need for need in TRAINING if not found(need.module)]
+def check_imports(needs: Sequence[Requirement] = TRAINING) -> None:
+    """Raise one :class:`SeatrialError` that lists what of ``needs`` (torch, Megatron, their helpers) is not there."""
+    missing = [need for need in needs if not found(need.module)]
     if missing:
         raise missing_error(missing)
 
 
 def check_release(written_for: str) -> None:
-    """Raise :class:`SeatrialError` unless the installed megatron-core is of the line whose arguments the plan has."""
-    installed = importlib.metadata.version("megatron-core")
-    if installed.split(".")[:2] != written_for.split(".")[:2]:
+    """Raise :class:`SeatrialError` where the installed megatron-core is of another line than the plan's arguments.
+
+    Of a source tree that does not say, nobody knows; its parser will tell.
+    """
+    there = releases.installed("megatron-core")
+    if there is not None and not releases.same_line(there, written_for):
         raise SeatrialError(
-            f"this run is written for megatron-core {written_for}, and {installed} is installed",
+            f"this run is written for megatron-core {written_for}, and {there} is installed",
             key="profile.megatron_core", value=written_for, rule="the release in the image, or of rank_python",
             fix="name that release in profile.megatron_core, or take an image with the one that is named",
         )  # fmt: skip

@@ -43,14 +43,14 @@ def install(plan: Plan, place: Place) -> None:
     from megatron.training import global_vars, training, wandb_utils
 
     wandb_utils.on_save_checkpoint_success = wandb_utils.on_load_checkpoint_success = lambda *_: None
-    training.evaluate_and_print_results = _always_written(training.evaluate_and_print_results)
+    training.evaluate_and_print_results = always_written(training.evaluate_and_print_results)
     if plan.tracker is not None:
         set_environment(plan.tracker, os.environ)
         report = Report(plan.attempt_folder / "wandb.json", plan.tracker.key, os.environ)
         global_vars._set_wandb_writer = functools.partial(start, global_vars._set_wandb_writer, report)
 
 
-def _always_written(evaluate: Callable[..., None]) -> Callable[..., None]:
+def always_written(evaluate: Callable[..., None]) -> Callable[..., None]:
     """With --skip-train the loop would tell nobody but its log of the final evaluation."""
 
     def evaluated(*words: Any, **options: Any) -> None:

@@ -13,7 +13,6 @@ import os
 import re
 import shutil
 import sys
-import time
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -137,11 +136,10 @@ def put_on_record(folder: Path, job: str) -> None:
 
 def submitted_at(said: str) -> Optional[float]:
     """Return the time, in seconds since 1970, that ``scontrol show job`` names; None where it names none. Pure."""
+    from seatrial.supervise.job_watch import seconds_since_1970
+
     found = _SUBMITTED.search(said)
-    try:
-        return time.mktime(time.strptime(found[1] if found else "", "%Y-%m-%dT%H:%M:%S"))
-    except (ValueError, OverflowError):
-        return None
+    return seconds_since_1970(found[1] if found else None)
 
 
 def settle(job: str, facts: Mapping[str, str]) -> None:

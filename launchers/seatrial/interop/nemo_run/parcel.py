@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
 import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from seatrial.interop.nemo_run import begin
-from seatrial.run import records
 from seatrial.run.layout import RunFolder, new_run_id
 from seatrial.run.reference import read_reference
 from seatrial.slurm.admission import Admission
 from seatrial.slurm.script import batch_script
-from seatrial.slurm.snapshot import write_code
-from seatrial.slurm.submit import spec_document
+from seatrial.slurm.submit import write_run
 from seatrial.spec.provenance import require_clean, source_root
 from seatrial.spec.runspec import RunSpec
 
@@ -41,19 +38,11 @@ def make_parcel(
     path = f"{spec.profile['paths']['runs']}/{run_id}"
     with tempfile.TemporaryDirectory(prefix="seatrial-") as aside:
         folder = RunFolder.create(Path(aside) / run_id)
-        document = spec_document(spec, run_id, source, admission)
-        source.write_diff(folder.path)
-        document["code"] = write_code(folder.path / "code").record()
-        # Ours, by which tend and requeue bring the run back: without NeMo-Run.
-        (folder.path / "batch.sh").write_text(script)
-        _write_pickle(folder.path / "submitit", path)
         if spec.reference is not None:
             read_reference(Path(str(spec.reference["file"])))
-            shutil.copyfile(str(spec.reference["file"]), folder.reference)
-        records.write_json(folder.spec, document)
-        records.append_event(folder.events, "created", run_id=run_id, hash=spec.content_hash)
-        if admission:
-            records.append_event(folder.events, "admission", **admission.to_json())
+        # Its script is ours, by which tend and requeue bring the run back: without NeMo-Run.
+        write_run(folder, spec, source, script, admission)
+        _write_pickle(folder.path / "submitit", path)
         facts = {"run_id": run_id, "folder": path, "kind": spec.kind}
         return Parcel(run_id, path, _archive(folder.path, facts))
 

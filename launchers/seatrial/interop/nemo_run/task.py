@@ -8,8 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from seatrial.check.data import check_data
-from seatrial.check.findings import CHECKS
-from seatrial.check.layout import check_sizes
+from seatrial.check.findings import run_checks
 from seatrial.check.storage import check_storage
 from seatrial.check.vocabulary import check_vocabulary
 from seatrial.errors import SeatrialError
@@ -88,10 +87,7 @@ def _facts(task: Any) -> dict[str, Any]:
 
 def _refuse_errors(spec: RunSpec) -> None:
     """Raise SeatrialError for what is wrong with the spec, as far as that can be known on any machine."""
-    findings = list(check_sizes(spec)) or [
-        finding for check in CHECKS if check not in _LOOK_AT_FILES for finding in check(spec)
-    ]
-    errors = [finding for finding in findings if finding.severity == "error"]
+    errors = [finding for finding in run_checks(spec, without=_LOOK_AT_FILES) if finding.severity == "error"]
     if errors:
         first = errors[0]
         more = f" (and {len(errors) - 1} more: seatrial check tells all)" if errors[1:] else ""

@@ -67,7 +67,7 @@ def provenance_part(run: Run) -> Markup:
     state = (
         "dirty: it had uncommitted changes" if dirty is True else "clean" if dirty is False else "not known if clean"
     )
-    commit, bridge = made.get("commit"), at(spec, "bridge", "recipe")
+    commit, bridge, digest = made.get("commit"), at(spec, "bridge", "recipe"), digest_in(run.events)
     admission = mapping(spec.get("admission"))
     admitted = admission.get("gate") or (f"none: {admission.get('reason')}" if admission else None)
     jobs = dict.fromkeys(
@@ -85,7 +85,7 @@ def provenance_part(run: Run) -> Markup:
             ("engine", html("megatron-bridge, recipe ", code(bridge)) if bridge else None),
             ("megatron-core asked for", spec.get("megatron_core")),
             ("container image", code(at(spec, "profile", "container", "image") or "none")),
-            ("image digest", code(digest_in(run.events)) if digest_in(run.events) else None),
+            ("image digest", code(digest) if digest else None),
             ("image as submitted", _value(at(spec, "same", "image")) if at(spec, "same", "image") else None),
             ("profile", at(spec, "profile", "name")), ("nodes x GPUs", _size(run)),
             ("GPU type", at(spec, "profile", "gpu_type")), ("admitted by gate", admitted),

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from seatrial.errors import SeatrialError
-from seatrial.run import records
+from seatrial.run import records, releases
 
 from ..plan import Place, Plan
-from ..requirements import TRAINING, Requirement, check_gpu, found, missing_error
+from ..requirements import Requirement, check_gpu, check_imports
 from ..stopping import note
 from . import flat, overrides, policy, recipes
 from .overrides import EXIT_SIGNAL
@@ -31,9 +31,7 @@ def run(plan: Plan, place: Place, on_listening: Callable[[], None] = lambda: Non
         SeatrialError: something is missing, or the configuration is not what a run of ours may train.
         SystemExit: the loop ended at a signal, an interval or a time limit, after it saved.
     """
-    missing = [need for need in (*TRAINING, BRIDGE) if not found(need.module)]
-    if missing:
-        raise missing_error(missing)
+    check_imports([BRIDGE])
     if plan.device == "cpu":
         from . import rehearsal
 
@@ -69,7 +67,7 @@ def prepare(plan: Plan) -> recipes.Loaded:
 
 def _warn_of_release() -> None:
     installed = recipes.release()
-    if installed.split(".")[:2] != recipes.LINE.split("."):
+    if not releases.same_line(installed, recipes.LINE):
         note(f"{recipes.PACKAGE} {installed}: Seatrial knows {recipes.LINE}; recipes and field names may differ")
 
 
@@ -106,7 +104,7 @@ def _pretrain(plan: Plan, place: Place, on_listening: Callable[[], None], loaded
     from megatron.bridge.training.gpt_step import forward_step
     from megatron.bridge.training.pretrain import pretrain
 
-    from .. import drill
+    from .. import drill, exits
     from ..evidence import Evidence
     from . import data, trackers
     from .watch import Watch
@@ -124,7 +122,7 @@ def _pretrain(plan: Plan, place: Place, on_listening: Callable[[], None], loaded
         pretrain(loaded.config, forward_step, callbacks=[watch])
     except SystemExit as end:
         if not end.code:
-            _take_down()
+            exits.take_down()  # at a full end Bridge does it
         raise
     finally:
         watch.end()
@@ -137,11 +135,3 @@ def keep(plan: Plan, origin: str, config: Any) -> None:
     resolved = {name: "inf" if value == float("inf") else value for name, value in flat.flat(config).items()}
     with contextlib.suppress(OSError, ValueError):
         records.write_json(plan.attempt_folder / RESOLVED, said | {"resolved": resolved})
-
-
-def _take_down() -> None:
-    """End the process groups where the loop left by itself; at a full end Bridge does it."""
-    import torch.distributed
-
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import inspect
 from typing import Any, NamedTuple
 
 from seatrial.errors import SeatrialError, did_you_mean
+from seatrial.run import releases
 
 from . import text_recipes
 
@@ -29,12 +29,12 @@ class Loaded(NamedTuple):
 
 def release() -> str:
     """Return the installed release; of a source tree without metadata, what the package says of itself."""
-    try:
-        return importlib.metadata.version(PACKAGE)
-    except importlib.metadata.PackageNotFoundError:
-        from megatron import bridge
+    there = releases.installed(PACKAGE)
+    if there is not None:
+        return there
+    from megatron import bridge
 
-        return str(bridge.__version__)
+    return str(bridge.__version__)
 
 
 def load(name: str) -> Loaded:

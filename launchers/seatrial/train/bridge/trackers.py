@@ -18,7 +18,7 @@ def install(plan: Plan, place: Place) -> None:
     utils: Any = importlib.import_module("megatron.bridge.training.utils.wandb_utils")
     utils.on_save_checkpoint_success = utils.on_load_checkpoint_success = lambda *_, **__: None
     loop: Any = importlib.import_module("megatron.bridge.training.pretrain")
-    loop.evaluate_and_print_results = trackers._always_written(loop.evaluate_and_print_results)
+    loop.evaluate_and_print_results = trackers.always_written(loop.evaluate_and_print_results)
     if plan.tracker is None:
         return
     trackers.set_environment(plan.tracker, os.environ)
